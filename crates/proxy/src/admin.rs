@@ -12,30 +12,30 @@ use crate::shared::Shared;
 use crate::statement::registry::NormalizedQuery;
 use crate::statement::report::QueryReport;
 
-/// Rows beyond which a list ends.
+/// Limit of rows in a list.
 const ROWS_MAX: usize = 1000;
 
-/// Who asks.
+/// The session that sent the statement.
 pub(crate) struct Asker<'a> {
-    /// The session user; empty if not known.
+    /// Its session user; empty if not known.
     pub(crate) user: &'a str,
-    /// The session's context, if known.
+    /// Its context, if known.
     pub(crate) context: Option<&'a Context>,
-    /// Why the session bypasses at this moment, if it does.
+    /// Why it bypasses at the moment, if it does.
     pub(crate) obstacle: Option<Reason>,
     /// Whether a temporary table of the session may hide one that the statement reads.
     pub(crate) hides: &'a dyn Fn(&NormalizedQuery, &ReadSet, &Catalog) -> bool,
-    /// How it quotes, to MySQL and MariaDB.
+    /// MySQL and MariaDB: its quoting modes.
     pub(crate) modes: Modes,
 }
 
-/// A result.
+/// The rows of an answer.
 pub(crate) struct Table {
     pub(crate) columns: &'static [&'static str],
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// A refusal.
+/// An error.
 pub(crate) struct AdminError {
     pub(crate) sqlstate: &'static str,
     pub(crate) message: String,
@@ -70,14 +70,14 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
     }
 }
 
-/// Answers.
+/// The answer to a statement.
 pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, String>) -> Result<Table, AdminError> {
     let admin = admin.as_ref().map_err(|message| AdminError { sqlstate: "42601", message: message.clone() })?;
     if let Admin::ExplainCache(query) = admin {
         return explain(shared, asker, query);
     }
-    // These show other users' statements, or change what all sessions get. SET ROLE changes nothing here, and SET SESSION
-    // AUTHORIZATION is only for superusers: whoever could undo it is asked for, and that is the session user.
+    // These show other users' statements, or change what all sessions get. SET ROLE does not matter here, and SET SESSION AUTHORIZATION is only for
+    // superusers: the session user is checked, who could undo both.
     if !shared.settings.admin_users.iter().any(|user| user == asker.user) {
         let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.user);
         return Err(AdminError { sqlstate: "42501", message });

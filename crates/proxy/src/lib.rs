@@ -1,9 +1,8 @@
-//! Sessions between clients and the upstream, and the services that keep the cache true.
+//! Sessions between clients and the upstream, and the services that keep the cache consistent.
 //!
-//! A statement's way: `session::client` reads frames, `session::plan` decides, a hit is written at once, and
-//! everything else goes upstream; `session::upstream` forwards the answer and fills the cache on the way.
-//! The services (`service::lease`, `service::catalog`, `service::coverage`) talk to the upstream on connections of
-//! their own. None of this knows how changes are received: the change stream drives the cache from outside.
+//! The path of a statement: `session::client` reads frames, `session::plan` decides, a hit is written directly, and everything else goes upstream;
+//! `session::upstream` forwards the answer and fills the cache with it. The services (`service::lease`, `service::catalog`, `service::publishing`)
+//! use their own connections to the upstream. This crate does not know how changes are received: the change stream drives the cache from outside.
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! Counters. Those of the hit path are one padded block per worker, so that no two cores share a cache line.
+//! Counters. Those of the hit path have one padded cell per worker, so that no two cores share a cache line.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ pub(crate) struct WorkerCounters {
     pub(crate) passed: AtomicU64,
     pub(crate) answers: Answers,
     pub(crate) sessions: AtomicU64,
-    /// Few: they are looked through faster than a tree is gone down.
+    /// Few: scanning them is faster than searching a tree.
     passed_by_reason: Mutex<Vec<(&'static str, u64)>>,
 }
 
@@ -81,16 +81,16 @@ pub struct Metrics {
     workers: Vec<WorkerCounters>,
     /// Connections accepted since the start.
     pub connections: AtomicU64,
-    /// Clients that could not prove who they are.
+    /// Logins with a wrong password or without a required proof.
     pub login_failures: AtomicU64,
 }
 
-/// Statements passed for one reason.
+/// The number of statements that passed for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedCount {
     /// [`Reason::label`].
     pub reason: &'static str,
-    /// How many.
+    /// The number.
     pub count: u64,
 }
 
@@ -111,7 +111,7 @@ impl Metrics {
         self.workers.iter().map(|worker| counter(worker).load(Relaxed)).sum()
     }
 
-    /// Answers from the cache.
+    /// Hits.
     pub fn hits(&self) -> u64 {
         self.workers.iter().map(|worker| worker.hits.read().count()).sum()
     }
@@ -129,12 +129,12 @@ impl Metrics {
         Timed { histogram: Histogram::of_all(all.into_iter().map(|timed| timed.histogram)), seconds }
     }
 
-    /// Their bytes.
+    /// Bytes of hits.
     pub fn hit_bytes(&self) -> u64 {
         self.sum(|w| &w.hit_bytes)
     }
 
-    /// Answers from the database that were to be kept.
+    /// Fills: answers of the database that were to be cached.
     pub fn fills(&self) -> u64 {
         self.sum(|w| &w.fills)
     }

@@ -1,10 +1,10 @@
 //! A socket with its two buffers, both bounded.
 //!
-//! On the hit path a request costs one `recv` and one `send`: the read buffer is larger than the request, so the
-//! partial read tells that the socket is drained without a second, failing `recv`.
+//! On the hit path a request costs one `recv` and one `send`: the read buffer is larger than the request, so a partial read shows that the socket is
+//! drained without a second, failing `recv`.
 //!
-//! A read buffer belongs to the worker and is lent to a session while it has something to read: most sessions of a pool
-//! are idle, and two empty buffers would be most of what they cost.
+//! A read buffer belongs to the worker. A session borrows it while there is something to read: most sessions of a pool are idle, and two empty
+//! buffers would be most of their memory.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,16 +18,16 @@ use tokio::io::AsyncWrite;
 
 /// First size of the read buffer.
 const READ_BYTES_MIN: usize = 8 << 10;
-/// Most that is read ahead: enough for the largest statement that is looked at.
+/// The most that is read ahead: enough for the largest statement that is analysed.
 pub(crate) const READ_BYTES_MAX: usize = 128 << 10;
-/// Room that an empty write buffer keeps anyway: between small answers and larger ones nothing is allocated.
+/// Capacity that an empty write buffer keeps in any case, so that small answers and larger ones alternate without allocation.
 const WRITE_BYTES_KEPT: usize = 2 << 10;
 /// Bytes waiting to be written beyond which no more is produced.
 pub(crate) const WRITE_BYTES_HIGH: usize = 256 << 10;
-/// An answer is not kept any longer that its client does not take for so long: what it holds is for others' answers.
+/// A fill is abandoned if its client does not receive the answer for this long: its memory is needed for other fills.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(1);
 
-/// Unused read buffers that a worker keeps.
+/// Limit of unused read buffers that a worker keeps.
 const SPARE_BUFFERS_MAX: usize = 64;
 
 thread_local! {
@@ -38,7 +38,7 @@ thread_local! {
 /// Bytes received and not yet consumed.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// Empty while nothing is read, initialised throughout otherwise; `start..end` is what counts.
+    /// Empty while nothing is read, otherwise initialised throughout; `start..end` is valid.
     data: Vec<u8>,
     start: usize,
     end: usize,
@@ -49,12 +49,12 @@ impl Input {
         Self { data: bytes.to_vec(), start: 0, end: bytes.len() }
     }
 
-    /// Gives the buffer back if nothing is in it.
+    /// Returns the buffer to the worker if it is empty.
     fn lend_no_more(&mut self) {
         if self.start == self.end && !self.data.is_empty() {
             let data = std::mem::take(&mut self.data);
             SPARE.with_borrow_mut(|spare| {
-                // One that has grown is not kept.
+                // A buffer that has grown is freed.
                 if data.len() == READ_BYTES_MIN && spare.len() < SPARE_BUFFERS_MAX {
                     spare.push(data);
                 }
@@ -62,7 +62,7 @@ impl Input {
         }
     }
 
-    /// Takes the whole out while its messages are looked at; it must be put back.
+    /// Takes the input out while its messages are processed; it must be put back.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self { data: Vec::new(), start: 0, end: 0 })
     }
@@ -83,7 +83,7 @@ impl Input {
         self.end - self.start >= READ_BYTES_MAX
     }
 
-    /// Room for a read: compacts first, then doubles up to the bound.
+    /// Free space for a read: compacts first, then doubles up to the bound.
     fn spare(&mut self) -> &mut [u8] {
         if self.data.is_empty() {
             let spare = SPARE.with_borrow_mut(Vec::pop);
@@ -132,7 +132,7 @@ impl Output {
     fn advance(&mut self, count: usize) {
         self.written += count;
         if self.written >= self.data.len() {
-            // Room for twice as much as was needed now: what a large answer took is not kept for ever.
+            // Twice the capacity that is needed now: the memory of a large answer is freed.
             self.data.shrink_to((self.data.len() * 2).max(WRITE_BYTES_KEPT));
             self.data.clear();
             self.written = 0;
@@ -146,9 +146,9 @@ pub(crate) struct Peer {
     socket: Socket,
     pub(crate) input: Input,
     pub(crate) output: Output,
-    /// TLS may hold back what was written.
+    /// TLS may buffer written bytes.
     unflushed: bool,
-    /// The peer sends nothing more.
+    /// The peer has closed its side.
     pub(crate) ended: bool,
 }
 
@@ -157,7 +157,7 @@ impl Peer {
         Self::with_input(socket, &[])
     }
 
-    /// A socket of which some was read already.
+    /// A socket of which some bytes were already read.
     pub(crate) fn with_input(socket: Socket, received: &[u8]) -> Self {
         let input = Input::holding(received);
         Self { socket, input, output: Output::default(), unflushed: false, ended: false }
@@ -171,12 +171,12 @@ impl Peer {
         self.socket
     }
 
-    /// Receives once if there is room. Ready: something came, or the peer ended.
+    /// Receives once if there is space. Ready: bytes arrived, or the peer closed its side.
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_receive_most(cx, usize::MAX)
     }
 
-    /// The same, but of so many bytes at most: what is behind them may be for somebody else.
+    /// The same, with a limit of bytes: those behind may be for another reader.
     pub(crate) fn poll_receive_most(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
         if self.ended || self.input.is_full() {
             return Poll::Pending;
@@ -193,7 +193,7 @@ impl Peer {
                 self.input.lend_no_more();
                 return Poll::Pending;
             }
-            // A peer that died says nothing more either; what it said before is still to be delivered.
+            // A failed peer sends nothing more either; what it sent before must still be delivered.
             Poll::Ready(Err(error))
                 if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) =>
             {
@@ -206,7 +206,7 @@ impl Peer {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what waits. Ready: all is sent.
+    /// Sends the output. Ready: everything is sent.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.output.is_empty() {
             let count = ready!(self.socket.poll_send(cx, self.output.pending()))?;
@@ -223,7 +223,7 @@ impl Peer {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until `count` bytes are there; false if the peer ended before.
+    /// Waits until `count` bytes have arrived; false if the peer closed its side before.
     pub(crate) async fn receive_at_least(&mut self, count: usize) -> io::Result<bool> {
         while self.input.bytes().len() < count {
             if self.ended || self.input.is_full() {
@@ -234,7 +234,7 @@ impl Peer {
         Ok(true)
     }
 
-    /// Ends when the peer has.
+    /// Returns when the peer has closed its side.
     async fn gone(&mut self) {
         while !self.ended && !self.input.is_full() {
             if std::future::poll_fn(|cx| self.poll_receive(cx)).await.is_err() {
@@ -246,7 +246,7 @@ impl Peer {
         }
     }
 
-    /// What the work comes to; None if the peer has ended before.
+    /// The result of the work; None if the peer closed its side before.
     pub(crate) async fn unless_gone<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -255,7 +255,7 @@ impl Peer {
         }
     }
 
-    /// The next message, its tag and its body, of at most `body_max` bytes; None if the peer ended before.
+    /// The next message, its tag and its body, of at most `body_max` bytes; None if the peer closed its side before.
     pub(crate) async fn receive_message(&mut self, body_max: usize) -> io::Result<Option<(u8, Vec<u8>)>> {
         if !self.receive_at_least(frame::HEADER_BYTES).await? {
             return Ok(None);
@@ -273,17 +273,17 @@ impl Peer {
         Ok(Some((head.tag, body)))
     }
 
-    /// Something waits to be sent.
+    /// Whether there is output to send.
     pub(crate) fn has_output(&self) -> bool {
         self.unflushed || !self.output.is_empty()
     }
 
-    /// Tells the peer that nothing more will be sent.
+    /// Closes the sending side.
     pub(crate) async fn shut_down(&mut self) -> io::Result<()> {
         tokio::io::AsyncWriteExt::shutdown(&mut self.socket).await
     }
 
-    /// Sends all that waits.
+    /// Sends all output.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| self.poll_send(cx)).await
     }

@@ -1,4 +1,4 @@
-//! What all sessions and services of one upstream share.
+//! The state that all sessions and services of one upstream share.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::admission::{self, Miss};
@@ -31,7 +31,7 @@ mod log_end;
 pub use key_queries::KeyQueries;
 use log_end::LogEndProbes;
 
-/// The process's monotonic clock, which is read without a system call.
+/// The process's monotonic clock, read without a system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -44,15 +44,15 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Now; at least 1, since 0 means "never".
+    /// The time now; at least 1, since 0 means "never".
     pub fn now(&self) -> Nanos {
         let elapsed = self.start.elapsed();
-        // Not by way of 128 bits: they last for 584 years.
+        // Without 128-bit arithmetic: 64 bits last for 584 years.
         (elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())).max(1)
     }
 }
 
-/// Which server and database a connection leads to.
+/// The server and the database that a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerIdentity {
     /// `system_identifier` of `pg_control_system()`.
@@ -63,57 +63,57 @@ pub struct ServerIdentity {
     pub database: String,
 }
 
-/// What the operator chose.
+/// The operator's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The upstream for people: hosts and database, without user and password.
+    /// The upstream for messages: hosts and database, without user and password.
     pub upstream: String,
-    /// What the upstream speaks.
+    /// The upstream's dialect.
     pub dialect: Dialect,
     /// Users who may see other users' statements.
     pub admin_users: Vec<String>,
-    /// How long the acknowledgement of a write waits for the change stream to deliver it.
+    /// Longest commit wait: the acknowledgement of a write waits this long for the change stream to deliver it.
     pub hold_max: Nanos,
-    /// The share of the time that refreshing may take; 0: none is refreshed.
+    /// The share of time that refreshing may use; 0: no refreshing.
     pub refresh_share: f64,
-    /// The share of hits that is asked of the database too, between 0 and 1.
+    /// The share of hits that the database also executes, between 0 and 1.
     pub verify: f64,
-    /// PostgreSQL: functions in SQL and PL/pgSQL that are declared immutable are taken for what they are declared to be.
+    /// PostgreSQL: functions in SQL and PL/pgSQL that are declared immutable are trusted.
     pub trust_immutable: bool,
     /// Test switches.
     pub faults: Faults,
 }
 
-/// Switches that each turn one rule of the protocol off: see [`freshet_cache::Faults`] for those of the cache.
+/// Test switches that each disable one rule of the protocol; see [`freshet_cache::Faults`] for those of the cache.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one per rule, independent of each other")]
 pub struct Faults {
-    /// Tables count as published as soon as they are published.
+    /// Tables count as published as soon as they are in the publication.
     pub skip_publication_barrier: bool,
-    /// Writes are acknowledged at once.
+    /// No commit waits.
     pub skip_hold: bool,
-    /// Writes are not held if they name the tables that they touch, whatever rests on those.
+    /// Writes do not wait if the tables that they touch are known, whatever depends on these tables.
     pub frees_all: bool,
     /// Transactions read from the cache what they have written themselves.
     pub hits_after_write: bool,
-    /// The flush position is taken for the log end.
+    /// The flushed position is taken for the log end.
     pub flushed_end: bool,
-    /// The last proof counts for what a transaction reads, whose snapshot may be older than that.
+    /// The last proof is used for transactions, whose snapshot may be older.
     pub proves_in_blocks: bool,
-    /// Not a rule: one log-end probe serves all who want one, however few.
+    /// Not a rule: one log-end probe serves all waiters, even if they are few.
     pub shares_probes: bool,
-    /// Not a rule: the log is not flushed, nor its end read, because time has passed.
+    /// Not a rule: the log is not flushed, nor its end read, by timers.
     pub no_timed_flushes: bool,
-    /// Not a rule: dropped event triggers are made again at the next look.
+    /// Not a rule: dropped event triggers are created again at the next check.
     pub triggers_at_once: bool,
-    /// The catalogue is looked at only where somebody asks for it.
+    /// The catalogue is checked only on request.
     pub no_timed_looks: bool,
 }
 
-/// Everything shared.
+/// The shared state.
 #[derive(Debug)]
 pub struct Shared {
-    /// The operator's choices.
+    /// The operator's settings.
     pub settings: Settings,
     /// The cache.
     pub cache: Arc<Cache<Body>>,
@@ -121,17 +121,17 @@ pub struct Shared {
     pub clock: Clock,
     /// Counters.
     pub metrics: Metrics,
-    /// What came late for want of a processor.
+    /// Delays of threads that wait for a processor.
     pub scheduling_delay: SchedulingDelay,
     /// Hits that are compared with the database.
     pub verifier: Verifier,
     /// Sessions that wait for the stream.
     pub waits: Arc<Waits>,
-    /// What may be switched at run time.
+    /// The switches that can be changed at run time.
     pub switches: Switches,
-    /// What is to be read again.
+    /// The results to refresh.
     pub refreshes: Refreshes,
-    /// What waits for its join keys.
+    /// The results that wait for their join keys.
     pub key_queries: KeyQueries,
     pub(crate) registry: Registry,
     pub(crate) latest: Latest,
@@ -139,44 +139,44 @@ pub struct Shared {
     pub(crate) catalog: ArcSwap<Catalog>,
     /// The version of `catalog`, for the hit path.
     catalog_version: AtomicU64,
-    /// Which server sends the change stream; None without one.
+    /// The server of the change stream; None without a stream.
     identity: ArcSwapOption<ServerIdentity>,
-    /// Counts its changes.
+    /// Counts the changes of `identity`.
     identities: AtomicU64,
-    /// When something was last logged by [`Self::warn_rarely`].
+    /// When [`Self::warn_rarely`] last logged a message.
     warned_at: AtomicU64,
-    /// Why there is no stream, for people.
+    /// Why there is no stream, in words.
     stream_trouble: Mutex<Option<String>>,
-    /// Rung to have the stream asked for its position.
+    /// Notified to request the stream's position.
     pub keepalive: Notify,
-    /// Rung to have the change stream set up anew.
+    /// Notified to establish a new change stream.
     pub restart_stream: Notify,
-    /// The log end, for who wants it.
+    /// The log end, for waiters.
     probes: LogEndProbes,
-    /// Sessions that have sent what may define anything, which is not acknowledged yet.
+    /// Sessions that have sent a statement that may define anything and is not yet acknowledged.
     pub(crate) defining: Arc<AtomicUsize>,
-    /// PostgreSQL: sessions that have sent definitions of which the stream does not tell, while these may be visible without having been found.
+    /// PostgreSQL: sessions that have sent definitions that are not in the stream, while these may be visible but not yet found.
     pub(crate) redefining: Arc<AtomicUsize>,
-    /// PostgreSQL: statements under way that may write, or end a transaction that did. Their commits flush the log.
+    /// PostgreSQL: running statements that may write, or that end a transaction that did. Their commits flush the log.
     pub(crate) writing: Arc<AtomicUsize>,
-    /// Rung when the memory limit is another, or much has come in.
+    /// Notified when the memory limit has changed, or large entries were added.
     pub(crate) memory_changed: Notify,
-    /// Bytes of entries since the memory was last looked at for their sake.
+    /// Bytes of entries added since the memory was last measured because of them.
     pub(crate) filled: AtomicU64,
-    /// Rung when commits wait for proof.
+    /// Notified when commits wait for a proof.
     pub(crate) proof_wanted: Notify,
-    /// Rung when the catalogue is to be read before its time.
+    /// Notified to read the catalogue before its time.
     pub(crate) catalog_wanted: Notify,
-    /// PostgreSQL: until then the catalogue is not read before its time for look-ups.
+    /// PostgreSQL: until this time look-ups do not cause a reading of the catalogue.
     pub(crate) catalog_rests: AtomicU64,
     /// Tables in cool-off: [`Reason::InCoolOff`].
     pub(crate) cool_off: ArcSwap<CoolOff>,
-    /// Tables that the server refused to publish, and its words.
+    /// Tables that the server refused to publish, with its error.
     refused: Mutex<HashMap<TableId, String>>,
 }
 
 impl Shared {
-    /// For one upstream.
+    /// The state for one upstream.
     pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Self {
         Self {
             refreshes: Refreshes::new(settings.refresh_share > 0.0),
@@ -214,7 +214,7 @@ impl Shared {
         }
     }
 
-    /// The stream stands and comes from this server.
+    /// The stream is established and comes from this server.
     ///
     /// Called before the cache begins the new epoch, so that a fill of that epoch finds the new identity.
     pub fn stream_connected(&self, identity: ServerIdentity) {
@@ -226,7 +226,7 @@ impl Shared {
         self.want_log_end();
     }
 
-    /// There is no stream, for this reason.
+    /// There is no stream, with the reason.
     pub fn stream_lost(&self, why: &str) {
         self.identity.store(None);
         self.identities.fetch_add(1, SeqCst);
@@ -242,7 +242,7 @@ impl Shared {
         if passes { Err(Reason::NotAdmitted) } else { Ok(()) }
     }
 
-    /// Whether the answer to a miss is to be kept.
+    /// Whether the answer to a miss should be cached.
     pub(crate) fn admits(&self, query: &NormalizedQuery, miss: Miss<'_>) -> Result<(), Reason> {
         let figures = &query.figures;
         let so_far = || (figures.hits(), self.clock.now());
@@ -250,17 +250,17 @@ impl Shared {
         if admits { Ok(()) } else { Err(Reason::NotAdmitted) }
     }
 
-    /// What the database's answer is to be compared with: see [`crate::session::verify`].
+    /// The entry to compare the database's answer with: see [`crate::session::verify`].
     pub(crate) fn expected(&self, key: &[u8]) -> Option<Arc<Entry<Body>>> {
         (self.settings.verify > 0.0).then(|| self.cache.peek(key)).flatten()
     }
 
-    /// A commit was delivered that waits for proof.
+    /// A commit was delivered that waits for a proof.
     pub fn commit_delivered(&self) {
         self.proof_wanted.notify_one();
     }
 
-    /// Entries that a change invalidated while they were in use.
+    /// Queues entries for refreshing that a change invalidated while they were in use.
     pub fn refresh(&self, invalidated: Vec<Keyed<Body>>) {
         if !self.switches.bypass() {
             let now = self.clock.now();
@@ -270,12 +270,12 @@ impl Shared {
         }
     }
 
-    /// Which server sends the stream.
+    /// The server of the stream.
     pub(crate) fn identity(&self) -> Option<Arc<ServerIdentity>> {
         self.identity.load_full()
     }
 
-    /// How often that has changed: to be read before [`Self::identity`], what was seen then holds as long as it is the same.
+    /// Number of changes of the server. Read it before [`Self::identity`]: what was seen then is valid as long as the number is the same.
     pub(crate) fn identities(&self) -> u64 {
         self.identities.load(SeqCst)
     }
@@ -285,7 +285,7 @@ impl Shared {
         CatalogVersion(self.catalog_version.load(SeqCst))
     }
 
-    /// A catalogue was loaded. Sessions ask for their context again.
+    /// Uses a new catalogue. Sessions read their context again.
     pub(crate) fn use_catalog(&self, catalog: impl Into<Arc<Catalog>>) {
         let catalog = catalog.into();
         let version = catalog.version.0;
@@ -293,7 +293,7 @@ impl Shared {
         self.catalog_version.store(version, SeqCst);
     }
 
-    /// The relations of these names, in any schema.
+    /// The relations with these names, in any schema.
     pub fn namesakes(&self, names: &HashSet<Arc<str>>) -> Vec<TableId> {
         let catalog = self.catalog.load();
         catalog.tables().filter(|table| names.contains(&table.name)).map(|table| table.id).collect()
@@ -304,14 +304,14 @@ impl Shared {
         self.catalog_wanted.notify_one();
     }
 
-    /// A look-up waits for a look at the catalogue. There are as many as clients like, so the database is asked only so often.
+    /// A look-up waits for a reading of the catalogue. Clients cause as many as they like, so the interval is bounded.
     pub(crate) fn want_catalog_rarely(&self) {
         if self.clock.now() >= self.catalog_rests.load(Relaxed) {
             self.want_catalog();
         }
     }
 
-    /// Logs what clients may cause as often as they like, once a second at most.
+    /// Logs a message that clients may cause as often as they like, at most once a second.
     pub(crate) fn warn_rarely(&self, text: impl FnOnce() -> String) {
         const SECOND: Nanos = 1_000_000_000;
         let now = self.clock.now();
@@ -321,7 +321,7 @@ impl Shared {
         }
     }
 
-    /// Why the cache is not serving, in words; None if it is.
+    /// Why nothing is served from the cache, in words; None if the cache is active.
     pub fn trouble(&self) -> Option<String> {
         if let Some(why) = self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Some(why);
@@ -339,7 +339,7 @@ impl Shared {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(table, why);
     }
 
-    /// How many tables are in cool-off, since their changes cost more than hits saved.
+    /// The number of tables in cool-off, since their changes cost more than hits saved.
     pub fn cool_off_count(&self) -> usize {
         self.cool_off.load().len()
     }
@@ -349,7 +349,7 @@ impl Shared {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
     }
 
-    /// Why the table cannot be published, if the server said so.
+    /// Why the table cannot be published, if the server refused it.
     pub(crate) fn refusal(&self, table: TableId) -> Option<String> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&table).cloned()
     }

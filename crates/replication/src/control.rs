@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Requests to one follower. They are signals without a queue: many at once count as one.
+/// Requests to one follower. They are signals without a queue: several at once count as one.
 #[derive(Debug, Default)]
 pub struct Control {
     keepalive: Notify,
@@ -14,17 +14,17 @@ pub struct Control {
 }
 
 impl Control {
-    /// Nothing requested.
+    /// A control without requests.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks the server to say at once how far it has sent the log; the answer comes as [`crate::Sink::advance`].
+    /// Requests that the server reports how far it has sent the log; the answer arrives as [`crate::Sink::advance`].
     pub fn request_keepalive(&self) {
         self.keepalive.notify_one();
     }
 
-    /// Gives up the stream and starts a new one, in a new epoch.
+    /// Ends the stream and starts a new one, in a new epoch.
     pub fn restart(&self) {
         self.restart.notify_one();
     }
@@ -47,7 +47,7 @@ impl Control {
         self.restart.notified().await;
     }
 
-    /// Ends once [`Self::shutdown`] was called.
+    /// Waits until [`Self::shutdown`] is called.
     pub(crate) async fn stopped(&self) {
         while !self.is_stopping() {
             self.stop.notified().await;

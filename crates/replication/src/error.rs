@@ -1,4 +1,4 @@
-//! Why there is no stream.
+//! Reasons why there is no stream.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ pub enum Fault {
     /// An administrator must change something.
     #[error("{0}")]
     Setup(#[from] SetupError),
-    /// Likewise, in MySQL or MariaDB.
+    /// The same, in MySQL or MariaDB.
     #[error("{0}")]
     MySqlSetup(#[from] MySqlSetupError),
-    /// PostgreSQL did not let us in.
+    /// The connection to PostgreSQL could not be opened.
     #[error("{0}")]
     Connect(#[from] postgres::ConnectError),
-    /// MySQL or MariaDB did not let us in.
+    /// The connection to MySQL or MariaDB could not be opened.
     #[error("{0}")]
     MySqlConnect(#[from] mysql::ConnectError),
     /// The connection to PostgreSQL failed.
     #[error("{0}")]
     Connection(#[from] postgres::Error),
-    /// The connection to MySQL or MariaDB failed, or the server gave up: a purged file, for example.
+    /// The connection to MySQL or MariaDB failed, or the server ended the stream: a purged file, for example.
     #[error("{0}")]
     MySqlConnection(#[from] mysql::Error),
     /// A message or event was not understood.
@@ -35,59 +35,59 @@ pub enum Fault {
     /// A message or event contradicts the ones before it.
     #[error("the change stream is out of order: {0}")]
     OutOfOrder(&'static str),
-    /// An event means what this version does not follow.
+    /// An event that this version does not support.
     #[error("the binlog holds {0}, which is not supported")]
     Unsupported(&'static str),
-    /// The server itself does not know what is missing.
+    /// The server reports that the log may lack changes.
     #[error("the binlog tells of an incident: changes may be missing in it")]
     Incident,
-    /// The server has nothing more to send.
+    /// The server has ended the dump.
     #[error("the upstream ended the stream of its binlog")]
     Ended,
     /// An answer of the server has another form than expected.
     #[error("the upstream's answer to {0} was not understood")]
     Answer(&'static str),
-    /// Nothing came, not even an answer to a keepalive request, or a heartbeat.
+    /// Nothing arrived, not even an answer to a keepalive request, or a heartbeat.
     #[error("the change stream was silent for {0:?}")]
     Silent(Duration),
-    /// The slot holds back more log than it may.
+    /// The slot holds back too much log.
     #[error("the slot holds back {bytes} bytes of log, and may hold {bytes_max} (--slot-lag-bytes): starting anew")]
     SlotHolds {
-        /// What it holds.
+        /// The bytes that it holds back.
         bytes: u64,
-        /// What it may hold.
+        /// The limit.
         bytes_max: u64,
     },
     /// The stream is too far behind.
     #[error("the change stream has not passed a position for {0:?} (--slot-lag-seconds): starting anew")]
     Late(Duration),
-    /// The slot serves another connection: that of ours which broke, most likely.
+    /// The slot is in use, most likely by the walsender of the broken connection.
     #[error("the slot is still in use by the connection before")]
     SlotBusy,
-    /// The slot is not where the stream broke.
+    /// The slot's position is not the one at which the stream broke.
     #[error("the slot was moved or created again by somebody else")]
     SlotMoved,
     /// The name leads to another server, or the server was restarted.
     #[error("the connection leads to another server, or to one that was restarted")]
     OtherServer,
-    /// The sink cannot go on with its epoch.
+    /// The sink cannot continue its epoch.
     #[error("the epoch has ended")]
     EpochEnded,
-    /// Asked for by [`crate::Control::restart`].
+    /// Requested by [`crate::Control::restart`].
     #[error("a restart of the change stream was requested")]
     Restart,
-    /// Asked for by [`crate::Control::shutdown`].
+    /// Requested by [`crate::Control::shutdown`].
     #[error("the change stream was shut down")]
     Shutdown,
 }
 
-/// What a server says that is being shut down, or whose administrator ends the connection: `ER_SERVER_SHUTDOWN`,
-/// `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's `ER_CLIENT_INTERACTION_TIMEOUT`.
+/// Errors of a server that is shut down, or whose administrator ends the connection: `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, MariaDB's
+/// `ER_CONNECTION_KILLED`, MySQL's `ER_CLIENT_INTERACTION_TIMEOUT`.
 const MYSQL_ENDINGS: [u16; 4] = [1053, 1317, 1927, 4031];
 
 impl Fault {
-    /// Whether a stream that keeps its place may go on after this: the connection broke or did not come about, and nothing
-    /// was said that was not understood.
+    /// Whether a stream with a kept position may continue after this: the connection broke or could not be opened, and everything received was
+    /// understood.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Connect(_)
@@ -97,7 +97,7 @@ impl Fault {
             | Self::SlotBusy
             | Self::Ended => true,
             Self::Connection(error) => match error {
-                // A walsender that says ERROR would say it again at the same place.
+                // A walsender that reports ERROR would report it again at the same position.
                 postgres::Error::Server(said) => said.severity == "FATAL",
                 postgres::Error::Io(_)
                 | postgres::Error::Closed

@@ -1,4 +1,4 @@
-//! Stream after stream, for as long as the process runs.
+//! Follows one stream after another, as long as the process runs.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -11,45 +11,45 @@ use tracing::{debug, info, warn};
 use crate::error::Fault;
 use crate::{Control, Identity, Sink};
 
-/// Pause before the first try to connect again.
+/// Pause before the first reconnect.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest pause between two tries, and the pause while an administrator must change something.
+/// Longest pause between two attempts, and the pause while an administrator must change something.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Connections in a row that broke before anything passed, after which the epoch ends: with the next one it is the
-/// same again, probably.
+/// Limit of consecutive connections that break before the stream passes a position. Then the epoch ends, since the next connection would probably
+/// break too.
 const FRUITLESS_MAX: u32 = 10;
 
-/// What the follower needs of a family of databases. Futures may be dropped at any time, for the stream is to end then.
+/// The operations of one family of databases that the follower needs. Futures may be dropped at any time, because the stream ends then.
 pub(crate) trait Family: Sync {
     /// A connection to a server that can send a stream.
     type Connection;
-    /// How far a stream came, and what one that goes on from there needs to know.
+    /// The position of a stream, and what a stream that continues from there needs to know.
     type Progress;
 
-    /// The upstream for people.
+    /// The upstream, for messages.
     fn upstream(&self) -> &impl Display;
 
-    /// Connects, and checks what a stream needs. `progress`: that of the stream that broke.
+    /// Connects, and checks the requirements of a stream. `progress` is that of the broken stream.
     async fn open(&self, progress: Option<&Self::Progress>) -> Result<Self::Connection, Fault>;
 
-    /// Which server it is.
+    /// The server's identity.
     fn identity(connection: &Self::Connection) -> &Identity;
 
-    /// Starts a stream: every commit that is not visible to statements sent from now on will be delivered. Somebody is
-    /// `told` why it takes long.
+    /// Starts a stream: every commit that is not visible to statements sent from now on will be delivered. `told` is called with the reason if it
+    /// takes long.
     async fn start(
         &self,
         connection: &mut Self::Connection,
         told: &(dyn Fn(&str) + Sync),
     ) -> Result<Self::Progress, Fault>;
 
-    /// Goes on where the stream broke.
+    /// Continues where the stream broke.
     async fn resume(&self, connection: &mut Self::Connection, progress: &Self::Progress) -> Result<(), Fault>;
 
-    /// The server and the start of its stream, for people.
+    /// The server and the start of its stream, for messages.
     fn describe(connection: &Self::Connection, progress: &Self::Progress) -> String;
 
-    /// Gives what comes to the sink, until something is wrong.
+    /// Passes everything received to the sink, until a fault.
     async fn run(
         &self,
         connection: &mut Self::Connection,
@@ -58,36 +58,36 @@ pub(crate) trait Family: Sync {
         control: &Control,
     ) -> Fault;
 
-    /// Everything up to here was given to the sink.
+    /// The position up to which everything was passed to the sink.
     fn passed(progress: &Self::Progress) -> Lsn;
 
-    /// The stream broke: what a stream that goes on will bring again is forgotten. False: the server keeps no place for one.
+    /// The stream broke: forgets what a continued stream will send again. False: the server keeps no position for it.
     fn keep_place(progress: &mut Self::Progress) -> bool;
 
-    /// The connection has ended, by this fault. `progress`: where the stream may go on.
+    /// The connection has ended with this fault. `progress`: where the stream may continue.
     async fn close(&self, connection: Self::Connection, progress: Option<&mut Self::Progress>, fault: &Fault);
 }
 
-/// Where a stream broke, and may go on.
+/// The position at which a stream broke and may continue.
 struct Place<P> {
     epoch: Epoch,
     identity: Identity,
     progress: P,
-    /// How many connections in a row have brought nothing.
+    /// Number of consecutive connections without progress.
     fruitless: u32,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 struct Ended<P> {
     fault: Fault,
-    /// The sink was told that the stream stands.
+    /// The sink was told that the stream is established.
     stood: bool,
-    /// Where the epoch may go on.
+    /// Where the epoch may continue.
     place: Option<Place<P>>,
 }
 
-/// Follows the upstream until [`Control::shutdown`]. After a fault it goes on in the same epoch if the server keeps the stream's
-/// place and only the connection was lost, and in a new one otherwise.
+/// Follows the upstream until [`Control::shutdown`]. After a fault it continues the epoch if only the connection was lost and the server keeps the
+/// stream's position. Otherwise it begins a new epoch.
 pub(crate) async fn follow<F: Family>(family: F, sink: Arc<dyn Sink>, control: Arc<Control>) {
     let follower = Follower { family, sink, control };
     let mut pause = BACKOFF_MIN;
@@ -120,7 +120,7 @@ struct Follower<F> {
 }
 
 impl<F: Family> Follower<F> {
-    /// `again`: it was told before that there is no stream, for another reason.
+    /// `again`: the sink knows already that there is no stream, for another reason.
     fn tell(&self, fault: &Fault, suspended: bool, again: bool) {
         let why = fault.to_string();
         if suspended {
@@ -134,13 +134,13 @@ impl<F: Family> Follower<F> {
         match fault {
             Fault::Shutdown => debug!("{why}"),
             Fault::Restart => info!("{text}"),
-            // A server that restarts gives one reason after the other.
+            // A server that restarts gives several reasons in a row.
             fault if again && fault.is_passing() => info!("{text}"),
             _ => warn!("{text}"),
         }
     }
 
-    /// Tells how a connection ended, unless it is nothing new.
+    /// Reports the end of a connection, unless the reason is the same as before.
     fn tell_end(&self, ended: &Ended<F::Progress>, was_suspended: bool, told: &mut String) {
         let why = ended.fault.to_string();
         if ended.stood || why != *told || (was_suspended && ended.place.is_none()) {
@@ -149,7 +149,7 @@ impl<F: Family> Follower<F> {
         }
     }
 
-    /// One connection, from its start to its fault, which is told.
+    /// One connection, from its start to its fault, which is reported.
     async fn connection(&self, place: Option<Place<F::Progress>>, told: &mut String) -> Ended<F::Progress> {
         let was_suspended = place.is_some();
         let opened = tokio::select! {
@@ -170,14 +170,14 @@ impl<F: Family> Follower<F> {
             Some(place) => self.go_on(&mut connection, place).await,
             None => self.begin(&mut connection).await,
         };
-        // First of all: nothing may be served any more.
+        // This comes first: nothing may be served from the cache from now on.
         self.tell_end(&ended, was_suspended, told);
         let progress = ended.place.as_mut().map(|place| &mut place.progress);
         self.family.close(connection, progress, &ended.fault).await;
         ended
     }
 
-    /// A new epoch.
+    /// Begins a new epoch.
     async fn begin(&self, connection: &mut F::Connection) -> Ended<F::Progress> {
         let waits = |why: &str| {
             warn!("no change stream from {} yet: {why}", self.family.upstream());
@@ -199,7 +199,7 @@ impl<F: Family> Follower<F> {
         self.run(connection, Place { epoch, identity, progress, fruitless: 0 }).await
     }
 
-    /// The epoch of a stream that broke.
+    /// Continues the epoch of a stream that broke.
     async fn go_on(&self, connection: &mut F::Connection, place: Place<F::Progress>) -> Ended<F::Progress> {
         if *F::identity(connection) != place.identity {
             return Ended { fault: Fault::OtherServer, stood: false, place: None };
@@ -220,7 +220,7 @@ impl<F: Family> Follower<F> {
         self.run(connection, place).await
     }
 
-    /// Gives what comes to the sink, until something is wrong.
+    /// Passes everything received to the sink, until a fault.
     async fn run(&self, connection: &mut F::Connection, mut place: Place<F::Progress>) -> Ended<F::Progress> {
         let before = F::passed(&place.progress);
         let fault = tokio::select! {
@@ -233,7 +233,7 @@ impl<F: Family> Follower<F> {
         Ended { fault, stood: true, place: Some(place).filter(|_| goes_on) }
     }
 
-    /// Ends when somebody wants the stream to end.
+    /// Waits until the end of the stream is requested.
     async fn end_requested(&self) -> Fault {
         tokio::select! {
             biased;

@@ -1,21 +1,21 @@
-//! The changes of one transaction while it is open, in bounded memory: by rows ([`ChangeSet::push`]) and by bytes.
+//! The changes of an open transaction, in bounded memory: by rows ([`ChangeSet::push`]) and by bytes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_types::{Change, ChangeSet, TableId};
 
-/// Bytes of one transaction's values beyond which its tables are taken as changed in any row.
+/// Limit of the bytes of one transaction's values. Beyond it, any row of its tables counts as changed.
 pub(crate) const TRANSACTION_BYTES_MAX: usize = 32 << 20;
 
-/// What a transaction has changed so far.
+/// The changes of a transaction until now.
 #[derive(Debug)]
 pub(crate) struct Held {
     changes: ChangeSet,
     bytes: usize,
-    /// The tables of `changes`, once it holds nothing but whole tables.
+    /// The tables of `changes`, once it contains only whole tables.
     coarse: Option<HashSet<TableId>>,
-    /// The relations that it defined anew. Apart from `changes`, whose coarsening would forget their names.
+    /// The relations that it redefined. Separate from `changes`, which loses their names when it becomes coarse.
     redefined: HashSet<(TableId, Arc<str>)>,
     /// It changed the catalogue.
     redefines: bool,
@@ -47,7 +47,7 @@ impl Held {
         }
     }
 
-    /// These relations are something else now.
+    /// Adds relations with a new definition.
     pub(crate) fn redefine(&mut self, relations: Vec<(TableId, Arc<str>)>) {
         self.redefines = true;
         if self.redefined.len() + relations.len() <= ChangeSet::ROWS_MAX {
@@ -57,14 +57,14 @@ impl Held {
         }
     }
 
-    /// Anything may have changed, the catalogue too.
+    /// Anything may have changed, also the catalogue.
     pub(crate) fn change_everything(&mut self) {
         self.redefines = true;
         self.bytes = 0;
         self.changes = ChangeSet::Everything;
     }
 
-    /// What it changed, and whether that includes the catalogue.
+    /// The changes, and whether they include the catalogue.
     pub(crate) fn finish(self) -> (ChangeSet, bool) {
         let changes = match self.changes {
             ChangeSet::Rows(mut rows) => {
@@ -76,7 +76,7 @@ impl Held {
         (changes, self.redefines)
     }
 
-    /// How many rows are held.
+    /// Number of rows in memory.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> usize {
         match &self.changes {
@@ -85,7 +85,7 @@ impl Held {
         }
     }
 
-    /// Memory of the rows that are held.
+    /// Bytes of the rows in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

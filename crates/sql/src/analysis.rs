@@ -1,6 +1,7 @@
-//! What the walk over a statement (`analyze/`) finds, as plain data: table references and what bounds their rows, join edges, limits, uses of parameters.
+//! The result of the walk over a statement (`analyze/`), as plain data: table references with the conditions on their rows, join edges, limits, uses
+//! of parameters.
 //!
-//! Nothing here depends on the parameters of an execution; the functions in `dependency/` say what an execution depends on.
+//! Nothing here depends on the parameters of an execution. The functions in `dependency/` compute the dependencies of one execution.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,32 +11,32 @@ use freshet_types::{Catalog, Columns, ComparedColumn, Dialect, Table, TableId, T
 use crate::lex::literal::Literal;
 use crate::predicate::{Atom, Operand, Predicate};
 
-/// How many rows are shown: the parameter that holds the number; None: one row.
+/// The number of rows of a LIMIT: the parameter that holds it; None means one row.
 pub(crate) type RowLimit = Option<u32>;
 
-/// What a cacheable statement depends on.
+/// The dependencies of a cacheable statement.
 #[derive(Clone, Debug)]
 pub struct ReadSet {
-    /// The tables whose rows matter, sorted and distinct: they must be covered.
+    /// The tables of which rows matter, sorted and distinct. They must be published.
     pub tables: Vec<TableId>,
-    /// Relations of which it matters what they are, distinct.
+    /// Relations whose definitions matter, distinct.
     pub(crate) definitions: Vec<Arc<Table>>,
-    /// The views among them whose queries were not walked where their names stand.
+    /// The views of `definitions` whose queries were not analysed as part of the statement.
     pub(crate) unopened: Vec<Arc<Table>>,
-    /// The constants of those that were.
+    /// The constants of the views that were.
     pub(crate) constants: Vec<Literal>,
     pub(crate) references: Vec<TableReference>,
     /// Equalities between columns of references.
     pub(crate) edges: Vec<Edge>,
     pub(crate) limits: Limits,
     pub(crate) usages: BTreeMap<u32, Usage>,
-    /// What values of parameters and constants may still bring.
+    /// Effects that values of parameters and constants may still cause.
     pub(crate) effects: Vec<Arc<TypeEffect>>,
     pub(crate) dates: Dates,
     pub(crate) dialect: Dialect,
 }
 
-/// A table reference and what bounds its rows.
+/// A table reference and the conditions that its rows must meet.
 #[derive(Clone, Debug)]
 pub(crate) struct TableReference {
     pub(crate) table: Arc<Table>,
@@ -44,22 +45,22 @@ pub(crate) struct TableReference {
     pub(crate) columns: Columns,
 }
 
-/// What else says which rows matter: LIMIT clauses, keys that the answer shows, rows that are dropped.
+/// Other facts that restrict which rows matter: LIMIT clauses, keys in the answer, anti-joins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
-    /// Where the outermost query sorts and cuts its rows.
+    /// The LIMIT boundary of the outermost query.
     pub(crate) cut: Option<Cut>,
-    /// References whose keys the answer shows.
+    /// References whose keys are columns of the answer.
     pub(crate) keyed: Vec<Keyed>,
-    /// Queries whose first rows are those of the first rows of a reference.
+    /// Derived tables with a LIMIT that follows the order of one reference.
     pub(crate) paged: Vec<Paged>,
-    /// References whose rows are dropped by keys that others hold.
+    /// Anti-joins: references whose rows are dropped if another reference has their key.
     pub(crate) absent: Vec<Absent>,
-    /// Limits that may move without another answer.
+    /// Conditions whose limit may move without changing the answer.
     pub(crate) moving: Vec<Moving>,
 }
 
-/// What a walk finds that a statement reads.
+/// What the walk over a statement collects.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) references: Vec<TableReference>,
@@ -75,7 +76,7 @@ pub(crate) struct Read {
     pub(crate) effects: Vec<Arc<TypeEffect>>,
 }
 
-/// Which of dates and times a statement handles.
+/// The dates and times that a statement handles.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Dates {
@@ -83,9 +84,9 @@ pub(crate) struct Dates {
     pub(crate) date_time: bool,
     /// It handles values of PostgreSQL's `timetz`.
     pub(crate) zoned: bool,
-    /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
+    /// MySQL and MariaDB: it handles a TIME that the current date completes.
     pub(crate) times: bool,
-    /// MySQL and MariaDB: a TIME, which meets constants at most.
+    /// MySQL and MariaDB: it handles a TIME that is compared with constants at most.
     pub(crate) shows_times: bool,
 }
 
@@ -95,104 +96,104 @@ pub(crate) struct Usage {
     pub(crate) count: u32,
     /// All uses are equality with a column of this type.
     pub(crate) equal_to: Option<ValueType>,
-    /// Some use is other than a comparison with a column that is no date.
+    /// There is a use other than a comparison with a column that is not a date.
     pub(crate) may_be_date: bool,
-    /// Some use is other than a comparison with a column.
+    /// There is a use other than a comparison with a column.
     pub(crate) loose: bool,
-    /// MySQL and MariaDB: it is to be an offset from UTC.
+    /// MySQL and MariaDB: it is used as an offset from UTC.
     pub(crate) is_offset: bool,
 }
 
-/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
-/// are those among the references of the whole statement.
+/// A join edge: a row of `to` matters only if a row in one of `from` has the same value, because a condition on `to` requires it. Places number the
+/// references of the whole statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Edge {
     pub(crate) to: usize,
     pub(crate) to_column: ComparedColumn,
-    /// At least one; several if a set operation made one column of them.
+    /// At least one; several if a set operation merges their columns into one.
     pub(crate) from: Vec<Held>,
-    /// Only keys that were read lead on: see [`compare_by_keys`](crate::predicate::key_types::compare_by_keys).
+    /// Only keys that were read can be followed: see [`compare_by_keys`](crate::predicate::key_types::compare_by_keys).
     pub(crate) by_keys: bool,
 }
 
-/// A column of a reference whose values are keys of others.
+/// A column of a reference whose values are keys of other references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) place: usize,
     pub(crate) column: ComparedColumn,
 }
 
-/// Where a statement sorts and cuts its rows.
+/// The sort order and LIMIT of the outermost query.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
-    /// The reference of the first sort key, among those of the whole statement.
+    /// The reference of the first sort key, by its place in the whole statement.
     pub(crate) place: usize,
     pub(crate) column: ComparedColumn,
-    /// Which column of the answer shows it, and how many there are.
+    /// The column of the answer that holds the sort key. `width` is the number of the answer's columns.
     pub(crate) at: usize,
     pub(crate) width: usize,
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
     pub(crate) limit: RowLimit,
-    /// The columns of the answer that show those of the page that is cut; none: the answer is.
+    /// If the limited rows are those of a derived table: the columns of the answer that hold its columns. Empty otherwise.
     pub(crate) page: Vec<usize>,
 }
 
-/// How a sort key sorts.
+/// The direction of a sort key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
 }
 
-/// A query whose first rows are those of the first rows of a reference.
+/// A derived table with a LIMIT whose order is that of the rows of one reference.
 #[derive(Clone, Debug)]
 pub(crate) struct Paged {
-    /// The reference, among those of the whole statement.
+    /// The reference, by its place in the whole statement.
     pub(crate) place: usize,
     pub(crate) column: ComparedColumn,
     pub(crate) order: Order,
     pub(crate) limit: RowLimit,
-    /// The parameter with the number of rows before.
+    /// The parameter that holds the OFFSET.
     pub(crate) offset: Option<u32>,
-    /// WHERE says that these are equal.
+    /// Pairs that WHERE requires to be equal.
     pub(crate) equal: Vec<[u32; 2]>,
 }
 
-/// A table reference whose rows in the answer show their keys.
+/// A table reference whose keys are columns of the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyed {
-    /// Among the references of the whole statement.
+    /// By its place in the whole statement.
     pub(crate) place: usize,
-    /// The identity's columns, and which columns of the answer show them.
+    /// The columns of the replica identity, each with the column of the answer that holds it.
     pub(crate) key: Vec<(ComparedColumn, usize)>,
-    /// How many columns the answer has.
+    /// Number of the answer's columns.
     pub(crate) width: usize,
-    /// Images of old rows hold the key alone.
+    /// The images of old rows have the key only.
     pub(crate) old_by_key: bool,
-    /// What cuts rows that are in no order.
+    /// The LIMIT, if the rows have no order.
     pub(crate) limit: Option<RowLimit>,
-    /// They are those of a page, which is cut here.
+    /// The LIMIT of the derived table that the rows come from.
     pub(crate) page: Option<RowLimit>,
-    /// The columns that decide which rows of its table the answer shows.
+    /// The columns of the table that decide which of its rows are in the answer.
     pub(crate) selecting: Columns,
-    /// They are told by these alone.
+    /// Only these columns decide it.
     pub(crate) is_selected: bool,
-    /// The key is of values that the answer shows, which more rows than those shown may have (`analyze/unordered_limit.rs`).
+    /// The key consists of values in the answer, which rows outside the answer may have too (`analyze/unordered_limit.rs`).
     pub(crate) by_value: bool,
 }
 
-/// All that a sub-select asks of its rows.
+/// The conditions of a sub-select on its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
-    /// Its tables, by their places among the references of the whole statement.
+    /// Its tables, by their places in the whole statement.
     pub(crate) places: Vec<usize>,
     pub(crate) equal: Vec<[Held; 2]>,
     pub(crate) tests: Vec<(usize, Atom)>,
     pub(crate) limit: Option<RowLimit>,
 }
 
-/// Rows of a reference that are dropped if they have a key that rows inside hold.
+/// An anti-join: rows of a reference are dropped if a row of the sub-select has their key.
 #[derive(Clone, Debug)]
 pub(crate) struct Absent {
     pub(crate) place: usize,
@@ -206,20 +207,20 @@ pub(crate) struct Absent {
 pub(crate) struct Moving {
     pub(crate) operand: Operand,
     pub(crate) column: ComparedColumn,
-    /// The column of the answer that shows it, and how many there are.
+    /// The column of the answer that holds it. `width` is the number of the answer's columns.
     pub(crate) at: usize,
     pub(crate) width: usize,
     /// `c > p` or `c >= p`
     pub(crate) is_lower: bool,
     pub(crate) included: bool,
-    /// MySQL's TIMESTAMP, which is read as a DATETIME.
+    /// MySQL's TIMESTAMP, read as a DATETIME.
     pub(crate) is_zoned: bool,
-    /// What MySQL compares together with it: the other limit of BETWEEN.
+    /// The operand that MySQL compares together with it: the other bound of BETWEEN.
     pub(crate) beside: Option<Operand>,
 }
 
 impl ReadSet {
-    /// Whether it depends on a relation of such a name.
+    /// Whether it depends on a relation whose name fulfils `is`.
     pub fn names(&self, catalog: &Catalog, is: impl Fn(&str) -> bool) -> bool {
         self.tables.iter().any(|table| catalog.table(*table).is_none_or(|table| is(&table.name)))
             || self.definitions.iter().any(|relation| is(&relation.name))
@@ -245,7 +246,7 @@ impl ReadSet {
         read_set
     }
 
-    /// Adds that any row matters of the tables that another statement reads. Its literals are its own matter.
+    /// Adds the tables that another statement reads, of which any row matters. The other statement checks its literals itself.
     pub(crate) fn add_any_row(&mut self, other: Self) {
         let any = |TableReference { table, .. }| TableReference {
             table,
@@ -270,7 +271,7 @@ impl ReadSet {
         self.definitions.dedup_by_key(|relation| relation.id);
     }
 
-    /// Whether it depends on no relation at all, but on the session's context only.
+    /// Whether it depends on no relation, but only on the session's context.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty() && self.definitions.is_empty()
     }
@@ -282,14 +283,14 @@ impl Keyed {
         Self { place, ..self.clone() }
     }
 
-    /// The rows of a reference that have values which an answer of so many columns shows, cut in no order.
+    /// The rows of a reference that have the values in an answer of `width` columns, under a LIMIT without an order.
     pub(crate) fn by_value(place: usize, key: Vec<(ComparedColumn, usize)>, width: usize, limit: RowLimit) -> Self {
         let (old_by_key, is_selected, by_value) = (false, false, true);
         let (limit, page, selecting) = (Some(limit), None, Columns::All);
         Self { place, key, width, old_by_key, limit, page, selecting, is_selected, by_value }
     }
 
-    /// The same where an answer shows a page's columns: by their numbers in both.
+    /// The same for an answer that shows the columns of a derived table; `columns` maps their numbers there to those in the answer.
     pub(crate) fn of_page(&self, limit: RowLimit, columns: &BTreeMap<usize, usize>, width: usize) -> Option<Self> {
         let column = |(column, at): &(ComparedColumn, usize)| Some((column.clone(), *columns.get(at)?));
         let key = self.key.iter().map(column).collect::<Option<_>>()?;

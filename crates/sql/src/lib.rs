@@ -1,23 +1,23 @@
-//! Statement text to verdict, read set and tags; the only importer of the SQL parser.
+//! From statement text to verdict, read set and tags. No other crate imports the SQL parser.
 //!
 //! ```text
 //! text ─ lex ─► normalized query + literals          every statement, cheap
 //! normalized query ─ Template::parse ─► effect       once per normalized query
 //! template ─ resolve(catalogue, search path) ─► ReadSet or the Reason why not     once per normalized query and catalogue
-//! read set ─ bind(parameters) ─► tags    every execution that is not answered by a key already known
+//! read set ─ bind(parameters) ─► tags    every execution whose key is not yet known
 //! ```
 //!
 //! | folder | what it decides |
 //! |---|---|
 //! | `lex` | tokens, and the normalized query with its literals |
-//! | `statement` | what a statement is and may do; its syntax tree |
-//! | `allowlist` | which functions, operators and types a cached statement may use |
-//! | `predicate` | what a condition says of the rows of one table |
-//! | `analyze` | the walk over a query, under a catalogue: returns `analysis`, which is plain data |
+//! | `statement` | the kind and the effects of a statement; its syntax tree |
+//! | `allowlist` | the functions, operators and types that a cached statement may use |
+//! | `predicate` | what a condition says about the rows of one table |
+//! | `analyze` | the walk over a query, with a catalogue: returns `analysis`, which is plain data |
 //! | `dependency` | functions over the analysis: tags, limits, keys |
 //!
-//! Everything here is a pure function of its arguments. When in doubt the answer is a [`freshet_types::Reason`]:
-//! a statement that passes costs time, one that is cached wrongly costs the truth.
+//! All code here is a pure function of its arguments. In doubt it returns a [`freshet_types::Reason`]: a statement that passes costs time, but a
+//! statement that is cached wrongly returns wrong results.
 
 mod allowlist;
 mod analysis;

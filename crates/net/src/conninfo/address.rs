@@ -12,9 +12,9 @@ use super::Environment;
 pub enum Address {
     /// A host on the network.
     Tcp {
-        /// `host`: what a certificate must be for, and what is looked up unless `ip` is there.
+        /// `host`: the name that the certificate must be valid for. It is resolved unless `ip` is set.
         name: String,
-        /// `hostaddr`, which saves the lookup.
+        /// `hostaddr`, which replaces the resolution.
         ip: Option<IpAddr>,
         /// The port.
         port: u16,
@@ -45,7 +45,7 @@ impl Address {
         }
     }
 
-    /// How a password file names the host: the default socket is `localhost` there.
+    /// The host's name in a password file: the default socket is `localhost` there.
     pub(super) fn name_in_passfile(&self, environment: &Environment) -> Cow<'_, str> {
         match self {
             Self::Unix { directory, .. } if directory == environment.socket_directory() => "localhost".into(),

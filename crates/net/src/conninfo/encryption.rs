@@ -18,7 +18,7 @@ const NEGOTIATIONS: &[(&str, SslNegotiation)] =
     &[("postgres", SslNegotiation::Postgres), ("direct", SslNegotiation::Direct)];
 const BINDINGS: &[(&str, ChannelBinding)] =
     &[("disable", ChannelBinding::Disable), ("prefer", ChannelBinding::Prefer), ("require", ChannelBinding::Require)];
-/// `true` if only TLS 1.3 will do. Freshet has nothing below 1.2, so older minima ask for no less than that.
+/// `true` if only TLS 1.3 is allowed. Freshet supports nothing below 1.2, so older minima mean 1.2.
 const MIN_VERSIONS: &[(&str, bool)] =
     &[("", false), ("TLSv1", false), ("TLSv1.1", false), ("TLSv1.2", false), ("TLSv1.3", true)];
 /// `true` if no client certificate is sent.
@@ -44,7 +44,7 @@ pub(super) fn options(settings: &Settings, environment: &Environment) -> Result<
     if negotiation == SslNegotiation::Direct && mode < SslMode::Require {
         return weak("sslnegotiation=direct", "require, verify-ca or verify-full");
     }
-    // Anybody can get a certificate for some name from one of the operating system's authorities.
+    // Anyone can get a certificate from one of the operating system's authorities, for some name.
     if system && mode != SslMode::VerifyFull {
         return weak("sslrootcert=system", "verify-full");
     }
@@ -62,7 +62,7 @@ pub(super) fn options(settings: &Settings, environment: &Environment) -> Result<
     })
 }
 
-/// The mode as it is written.
+/// The mode as it is written in options.
 pub(super) fn name_of(mode: SslMode) -> String {
     MODES.iter().find(|(_, m)| *m == mode).map(|(name, _)| (*name).to_owned()).unwrap_or_default()
 }

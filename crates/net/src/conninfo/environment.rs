@@ -1,15 +1,15 @@
-//! What a connection string leaves open: environment variables, the home directory's files, the operating system's user.
+//! Defaults of a connection string: environment variables, files in the home directory, the operating system's user.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where the servers of Debian, Red Hat and most containers have their socket.
+/// The directory of the server's socket on Debian, Red Hat and in most containers.
 const SOCKET_DIRECTORY: &str = "/var/run/postgresql";
-/// Where Debian's libpq looks for the service file of all users.
+/// The directory of the service file of all users, in Debian's libpq.
 const SYSTEM_DIRECTORY: &str = "/etc/postgresql-common";
 
-/// Where the defaults come from.
+/// The source of the defaults.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -19,7 +19,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// That of this process.
+    /// The environment of this process.
     pub fn process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             let name = name.into_string().ok().filter(|name| name.starts_with("PG"))?;
@@ -33,7 +33,7 @@ impl Environment {
         }
     }
 
-    /// One made up: variables, home directory, operating system's user. No default socket is found.
+    /// An environment for tests: variables, home directory, operating system's user. It has no default socket.
     pub fn of(variables: &[(&str, &str)], home: Option<&Path>, user: Option<&str>) -> Self {
         Self {
             variables: variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
@@ -67,13 +67,13 @@ impl Environment {
         Path::new(self.variable("PGSYSCONFDIR").unwrap_or(SYSTEM_DIRECTORY)).join(path)
     }
 
-    /// Where a server is looked for that no host is given for.
+    /// The directory in which a socket is looked for if no host is given.
     pub(super) fn socket_directory(&self) -> &Path {
         &self.socket_directory
     }
 }
 
-/// Names only: values may be passwords.
+/// Shows names only: values may be passwords.
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Environment")
@@ -84,8 +84,8 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// The effective user's name. The user database is read as a file: asking the C library takes unsafe code, and where
-/// users come from elsewhere (LDAP), `USER` is set.
+/// The effective user's name. The user database is read as a file, because the C library's functions need unsafe code. Where users come from
+/// elsewhere (LDAP), `USER` is set.
 fn system_user() -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let named = || {

@@ -1,14 +1,14 @@
-//! What can be wrong with a connection string, and what to do about it.
+//! Errors in a connection string, with their remedies.
 //!
-//! A mistyped string may have its password anywhere, so the texts quote only what cannot be one: names that have the
-//! shape of an option's name, and values of options whose values are not secret.
+//! In a mistyped string the password may be in any place. So the messages quote only what cannot be a password: names that have the form of an
+//! option's name, and values of options whose values are not secret.
 
 use std::path::PathBuf;
 
-/// Why an upstream's connection string is not usable.
+/// Why a connection string of the upstream cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConninfoError {
-    /// A URL of something else.
+    /// A URL with another scheme.
     #[error("{0}:// is not a PostgreSQL URL: begin with postgres:// or postgresql://")]
     Scheme(String),
     /// A word without `=`.
@@ -26,13 +26,13 @@ pub enum ConninfoError {
     /// Spaces within a URL's part.
     #[error("the URL holds spaces: write them as %20")]
     Spaces,
-    /// A bracket without its partner, nothing inside, or something wrong behind.
+    /// A bracket without its counterpart, with nothing inside, or with an unexpected character behind.
     #[error("an IPv6 address in a URL must look like [::1] or [::1]:5432")]
     Bracket,
-    /// `@` in a host's name, most likely from a password.
+    /// `@` in a host's name, most likely part of a password.
     #[error("a host's name holds @: in a URL, write @ within the user or password as %40")]
     AtSign,
-    /// A query that is no list of pairs.
+    /// A query that is not a list of pairs.
     #[error("what follows ? in the URL must be name=value pairs with & between them; write & as %26 and = as %3D")]
     Query,
     /// Not UTF-8, or a zero byte.
@@ -41,7 +41,7 @@ pub enum ConninfoError {
     /// An option that neither libpq nor Freshet knows.
     #[error("the connection option \"{0}\" does not exist; the manual's \"Parameter Key Words\" lists those that do")]
     Unknown(String),
-    /// An option that PostgreSQL has, set to something that Freshet cannot honour and must not drop silently.
+    /// An option of PostgreSQL with a value that Freshet cannot honour and must not ignore.
     #[error("the connection option {name}{} is not supported with this value: {advice}", variable.map(|v| format!(" (or {v})")).unwrap_or_default())]
     Unsupported {
         /// The option.
@@ -51,17 +51,17 @@ pub enum ConninfoError {
         /// What to do instead.
         advice: &'static str,
     },
-    /// An option whose value is not one of those that it can have.
+    /// An option with a value that is not allowed.
     #[error("{name} cannot be \"{value}\": it must be {expected}")]
     Value {
         /// The option.
         name: &'static str,
         /// What it was set to.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         expected: String,
     },
-    /// A port that is none.
+    /// A port that is not valid.
     #[error(
         "a port must be a number from 1 to 65535; in a URL, write / : @ within the user or password as %2F, %3A, %40"
     )]
@@ -71,37 +71,37 @@ pub enum ConninfoError {
     Count {
         /// The option.
         name: &'static str,
-        /// Its values.
+        /// The number of its values.
         given: usize,
-        /// The hosts.
+        /// The number of hosts.
         hosts: usize,
     },
-    /// A `hostaddr` that is none.
+    /// A `hostaddr` that is not valid.
     #[error("hostaddr must be an IP address, not a name; write names as host")]
     HostAddr,
     /// `@` in front of a socket's name.
     #[error("abstract sockets (host=@…) are not supported: use a directory (host=/…) or TCP")]
     AbstractSocket,
-    /// More hosts than anyone has.
+    /// Too many hosts.
     #[error("more than {0} hosts")]
     Hosts(usize),
-    /// An `sslmode` that would not notice a server that does not speak TLS.
+    /// An `sslmode` that accepts a server without TLS.
     #[error("sslmode={mode} is too weak for {with}: set sslmode={needed}")]
     WeakMode {
         /// The mode.
         mode: String,
-        /// What it does not go with.
+        /// The option that it contradicts.
         with: &'static str,
-        /// What it must be.
+        /// The required mode.
         needed: &'static str,
     },
-    /// Verification without anything to verify against.
+    /// Verification without root certificates.
     #[error(
         "sslmode={0} needs to know whom to trust: set sslrootcert to the authority's certificate file (or put it at \
          ~/.postgresql/root.crt), or to \"system\" for the operating system's authorities"
     )]
     NoRootCert(String),
-    /// Neither given nor known to the operating system.
+    /// No user is given, and the operating system knows none.
     #[error("no user: set user=… or PGUSER")]
     NoUser,
     /// A service file that cannot be read.

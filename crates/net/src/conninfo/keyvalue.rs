@@ -40,13 +40,13 @@ pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), ConninfoE
 fn plain(rest: &mut Peekable<Chars<'_>>) -> String {
     let mut value = String::new();
     while let Some(c) = rest.next_if(|c| !is_space(*c)) {
-        // A backslash at the very end is dropped.
+        // A backslash at the end of the string is dropped.
         value.extend(if c == '\\' { rest.next() } else { Some(c) });
     }
     value
 }
 
-/// What stands before the closing quote, if there is one.
+/// The text before the closing quote, if there is one.
 fn quoted(rest: &mut Peekable<Chars<'_>>) -> Option<String> {
     let mut value = String::new();
     loop {

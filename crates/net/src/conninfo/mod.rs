@@ -1,14 +1,13 @@
 //! Connection strings as libpq understands them (manual, "Connection Strings").
 //!
-//! Whoever puts Freshet in front of a server has a connection string already, and it means what `psql` makes of it:
-//! the URL or the `name=value` form, completed by a service file, by environment variables and by a password file. So
-//! the rules here are libpq's, in libpq's order, with four differences, all on the side of caution: an attempt to
-//! connect ends after ten seconds unless `connect_timeout` says otherwise; without a host, `localhost` stands in for the
-//! default socket where there is none; options that Freshet cannot honour are refused rather than dropped; and no error
-//! repeats a text that might be a password.
+//! An operator who puts Freshet in front of a server already has a connection string, and it means the same here as for `psql`: the URL or the
+//! `name=value` form, completed by a service file, by environment variables and by a password file. The rules are libpq's, in libpq's order, with
+//! four differences. An attempt to connect ends after ten seconds unless `connect_timeout` says otherwise. Without a host, `localhost` is used if the
+//! default socket does not exist. Options that Freshet cannot honour are refused instead of ignored. No error message repeats a text that may be a
+//! password.
 //!
-//! The way through: `url` or `keyvalue` fill `settings`, then `service` and the `environment` fill what is still open,
-//! and `hosts`, `encryption` and `passfile` make the result of it.
+//! Order of the modules: `url` or `keyvalue` fills `settings`; `service` and `environment` fill the options that are still unset; `hosts`,
+//! `encryption` and `passfile` create the result.
 
 mod address;
 mod encryption;
@@ -36,9 +35,9 @@ use crate::tls::{SslMode, TlsOptions};
 use passfile::Passfile;
 use settings::Settings;
 
-/// Time for one connection, with its login, if nothing is said.
+/// Default time limit of one connection, with its login.
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// The same if libpq would wait for ever.
+/// The limit where libpq would wait without limit.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// Where the upstream is and how to log in to it.
@@ -56,11 +55,11 @@ pub struct Conninfo {
     pub options: Option<String>,
     /// Time for one connection to one host, with its login.
     pub connect_timeout: Duration,
-    /// Which of the hosts will do.
+    /// Which of the hosts is acceptable.
     pub target_session_attrs: TargetSessionAttrs,
     /// Encryption.
     pub tls: TlsOptions,
-    /// What the operator should know, such as a password file that was not used.
+    /// Warnings for the operator, such as a password file that was not used.
     pub warnings: Vec<String>,
 }
 
@@ -69,7 +68,7 @@ pub struct Conninfo {
 pub struct Host {
     /// Where it listens.
     pub address: Address,
-    /// The password there: the one that is given, or else that of the password file.
+    /// The password for this host: the one given, or else the one in the password file.
     pub password: Option<Secret>,
 }
 
@@ -103,7 +102,7 @@ impl TargetSessionAttrs {
 }
 
 impl Conninfo {
-    /// Understands a connection string. An empty one leaves everything to the environment.
+    /// Parses a connection string. An empty one takes everything from the environment.
     pub fn parse(text: &str, environment: &Environment) -> Result<Self, ConninfoError> {
         let mut settings = Settings::default();
         if let Some(rest) = url::strip_scheme(text) {
@@ -151,7 +150,7 @@ impl Conninfo {
             }
             return;
         }
-        // A file that is named should be there; the default one may be.
+        // A password file that is named must exist; the default one need not.
         let path = match settings.get("passfile") {
             Some(path) => PathBuf::from(path),
             None => match environment.in_home(".pgpass").filter(|path| path.exists()) {

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::Secret;
 
-/// What a password is for, as the file writes it.
+/// The fields of a login that a line of the file is matched with.
 pub(super) struct Login<'a> {
     pub(super) host: &'a str,
     pub(super) port: u16,
@@ -21,7 +21,7 @@ pub(super) struct Login<'a> {
 pub(super) struct Passfile(Zeroizing<String>);
 
 impl Passfile {
-    /// Reads the file. A file that others can read is not used, as libpq has it: whoever relies on it should notice.
+    /// Reads the file. As in libpq, a file that others can read is not used, and the caller warns of it.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let at = path.display();
         let read = || {
@@ -43,7 +43,7 @@ impl Passfile {
         Ok(Self(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned())))
     }
 
-    /// The password of the first line that fits.
+    /// The password of the first line that matches.
     pub(super) fn password(&self, login: &Login<'_>) -> Option<Secret> {
         let port = login.port.to_string();
         let wanted = [login.host, &port, login.database, login.user];
@@ -59,7 +59,7 @@ impl Passfile {
     }
 }
 
-/// What follows the first field, if it is `*` or the wanted text, with `\` before `:` and `\`.
+/// Returns the rest of the line if its first field is `*` or the wanted text, with `\` before `:` and `\`.
 fn after_field<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
     if let Some(rest) = line.strip_prefix("*:") {
         return Some(rest);

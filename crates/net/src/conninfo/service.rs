@@ -1,4 +1,4 @@
-//! Sets of options with a name, kept in a file (manual, "The Connection Service File").
+//! Named sets of options in a file (manual, "The Connection Service File").
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use super::settings::Settings;
 use super::{ConninfoError, Environment};
 
-/// Sets what the service says and the connection string does not.
+/// Sets the options of the service that the connection string leaves unset.
 pub(super) fn apply(settings: &mut Settings, environment: &Environment) -> Result<(), ConninfoError> {
     let given = settings.get("service").or_else(|| environment.variable("PGSERVICE"));
     let Some(service) = given.filter(|service| !service.is_empty()).map(str::to_owned) else { return Ok(()) };
-    // A file that is named must be there; the others may be.
+    // A file that is named must exist; the others need not.
     let own = match environment.variable("PGSERVICEFILE") {
         Some(named) => Some(named.into()),
         None => environment.in_home(".pg_service.conf").filter(|path| path.exists()),
@@ -24,7 +24,7 @@ pub(super) fn apply(settings: &mut Settings, environment: &Environment) -> Resul
     Err(ConninfoError::Service(service))
 }
 
-/// Sets what the service's first section in this file says; false if there is none.
+/// Sets the options of the service's first section in this file; false if there is none.
 fn apply_file(path: &Path, service: &str, settings: &mut Settings) -> Result<bool, ConninfoError> {
     let text = fs::read(path).map_err(|why| ConninfoError::ServiceFile { path: path.into(), why: why.to_string() })?;
     let text = String::from_utf8_lossy(&text);
@@ -42,7 +42,7 @@ fn apply_file(path: &Path, service: &str, settings: &mut Settings) -> Result<boo
         } else if found {
             let wrong = || ConninfoError::ServiceLine { path: path.into(), line: index + 1 };
             let (name, value) = line.split_once('=').ok_or_else(wrong)?;
-            // A service within a service is not resolved by libpq either.
+            // libpq does not resolve a service within a service either.
             if name == "service" {
                 return Err(wrong());
             }

@@ -1,9 +1,7 @@
-//! The options of a connection, by name, before anyone asks what they mean: which there are, and which of them Freshet
-//! can ignore or must refuse.
+//! The options of a connection, by name, before they are interpreted: which options there are, and which of them Freshet ignores or refuses.
 //!
-//! Source: manual, "Parameter Key Words" and "Environment Variables", and `PQconninfoOptions` in
-//! `src/interfaces/libpq/fe-connect.c` of PostgreSQL 18. An option is ignored only if that changes nothing that its
-//! user relies on; one that asks for protection that Freshet does not give is refused.
+//! Source: manual, "Parameter Key Words" and "Environment Variables", and `PQconninfoOptions` in `src/interfaces/libpq/fe-connect.c` of PostgreSQL
+//! 18. An option is ignored only if its user does not rely on it. An option that asks for protection that Freshet does not give is refused.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +9,13 @@ use zeroize::Zeroizing;
 
 use super::{ConninfoError, Environment};
 
-/// What becomes of an option.
+/// What Freshet does with an option.
 enum Use {
-    /// It is read.
+    /// Freshet uses it.
     Read,
-    /// It does not matter to Freshet.
+    /// Freshet ignores it.
     Ignored,
-    /// It does not matter with these values, or empty; others are refused with advice.
+    /// Freshet ignores it if it is empty or has one of these values; other values are refused with this advice.
     Only(&'static [&'static str], &'static str),
 }
 
@@ -74,16 +72,16 @@ const KNOWN: &[Known] = &[
     read("sslcrl", "PGSSLCRL"),
     read("sslsni", "PGSSLSNI"),
     read("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
-    // Freshet's own connections always speak UTF8, and its sockets have keep-alive times of their own.
+    // Freshet's own connections always use UTF8, and its sockets have their own keep-alive times.
     ignored("client_encoding", Some("PGCLIENTENCODING")),
     ignored("keepalives", None),
     ignored("keepalives_idle", None),
     ignored("keepalives_interval", None),
     ignored("keepalives_count", None),
     ignored("tcp_user_timeout", None),
-    // libpq ignores it too, as modern TLS libraries have no compression.
+    // libpq ignores it too, as modern TLS libraries do not compress.
     ignored("sslcompression", Some("PGSSLCOMPRESSION")),
-    // Freshet speaks 3.0, which no upper limit excludes.
+    // Freshet uses version 3.0, which no upper limit excludes.
     ignored("max_protocol_version", Some("PGMAXPROTOCOLVERSION")),
     only("min_protocol_version", &["3.0"], "Freshet speaks protocol 3.0; leave it out").or("PGMINPROTOCOLVERSION"),
     only("ssl_max_protocol_version", &["TLSv1.3"], "leave it out or set TLSv1.3").or("PGSSLMAXPROTOCOLVERSION"),
@@ -114,7 +112,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Sets an option; the last setting holds.
+    /// Sets an option; the last setting applies.
     pub(super) fn set(&mut self, name: &str, value: String) -> Result<(), ConninfoError> {
         let (name, value) = recognised(name, value)?;
         self.values.insert(name, Zeroizing::new(value));
@@ -128,14 +126,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Sets what is not set yet and has a variable.
+    /// Sets the options that are unset and have an environment variable.
     pub(super) fn set_from(&mut self, environment: &Environment) -> Result<(), ConninfoError> {
         for known in KNOWN {
             if let Some(value) = known.variable.and_then(|variable| environment.variable(variable)) {
                 self.set_default(known.name, value.to_owned())?;
             }
         }
-        // The variable of an option that is gone.
+        // The variable of a removed option.
         if environment.variable("PGREQUIRESSL").is_some_and(|value| value.starts_with('1')) {
             self.set_default("sslmode", "require".into())?;
         }
@@ -153,7 +151,7 @@ impl Settings {
         self.values.get(name).map(|value| value.as_str())
     }
 
-    /// The value as one of a few; libpq takes an empty one for a mistake.
+    /// The value as one of a few; libpq takes an empty one for an error.
     pub(super) fn one_of<T: Copy + Default>(
         &self,
         name: &'static str,
@@ -180,7 +178,7 @@ impl Settings {
 
 /// The option of this name, with its value.
 fn recognised(name: &str, value: String) -> Result<(&'static str, String), ConninfoError> {
-    // An option of old, still understood by libpq.
+    // A removed option that libpq still understands.
     if name == "requiressl" {
         return Ok(("sslmode", if value.starts_with('1') { "require" } else { "prefer" }.into()));
     }
@@ -193,7 +191,7 @@ fn recognised(name: &str, value: String) -> Result<(&'static str, String), Conni
     Ok((known.name, value))
 }
 
-/// The name as far as it has the shape of one; anything else may be part of a password.
+/// The name, as far as it has the form of an option's name; anything else may be part of a password.
 pub(super) fn showable(name: &str) -> String {
     let shaped = name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     if shaped { name.into() } else { "***".into() }

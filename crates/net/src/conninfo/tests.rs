@@ -1,4 +1,4 @@
-//! What libpq makes of the same texts: the tables hold what `PQconninfoParse` of PostgreSQL 18 returns.
+//! Connection strings and what libpq makes of them: the tables hold what `PQconninfoParse` of PostgreSQL 18 returns.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // What stays lies in the temporary directory.
+        // If this fails, the directory stays in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -69,7 +69,7 @@ fn password(conninfo: &Conninfo, host: usize) -> Option<&str> {
     conninfo.hosts.get(host).expect("so many hosts").password.as_ref().map(Secret::expose)
 }
 
-/// What the text itself sets, as `name=value|name=value`.
+/// The options that the text itself sets, as `name=value|name=value`.
 fn set_by(text: &str) -> Result<String, ConninfoError> {
     let mut settings = Settings::default();
     match url::strip_scheme(text) {
@@ -158,7 +158,7 @@ fn texts_that_libpq_refuses_are_refused() {
     }
 }
 
-/// Where libpq would go on, and fail later or do less than it was asked for.
+/// libpq would accept these strings, and fail later or ignore a part of them.
 #[test]
 fn what_cannot_work_is_refused_at_once() {
     assert_eq!(refused("mysql://me@h/d"), ConninfoError::Scheme("mysql".into()));
@@ -299,12 +299,12 @@ fn defaults_and_the_environment_fill_what_is_open() {
     };
     assert_eq!(full.tls, tls);
 
-    // The text is stronger. An empty value is said, too: it asks for the default, not for the variable.
+    // The text takes precedence. An empty value counts as set: it asks for the default, not for the variable.
     let mixed = parse_with("user='' dbname=d port='' fallback_application_name=f hostaddr=''", &variables);
     assert_eq!((mixed.to_string().as_str(), mixed.user.as_str()), ("h1:5432,h2:5432/d", "osuser"));
     assert_eq!(mixed.application_name.as_deref(), Some("envapp"));
     assert_eq!(parse("fallback_application_name=f").application_name.as_deref(), Some("f"));
-    // Empty parts of a URL say nothing.
+    // Empty parts of a URL set nothing.
     assert_eq!(parse_with("postgres:///", &variables).to_string(), "h1:7,h2:7/envdb");
     assert_eq!(parse_with("", &[("PGREQUIRESSL", "1")]).tls.mode, SslMode::Require);
 }
@@ -346,7 +346,7 @@ fn weak_modes_are_not_mistaken_for_strong_ones() {
     assert!(matches!(refused("sslnegotiation=direct"), ConninfoError::WeakMode { .. }));
     assert_eq!(parse("sslnegotiation=direct sslmode=require").tls.negotiation, SslNegotiation::Direct);
     assert_eq!(refused("host=h sslmode=verify-ca"), ConninfoError::NoRootCert("verify-ca".into()));
-    // TLS is not spoken over sockets.
+    // There is no TLS over Unix sockets.
     assert_eq!(parse("host=/run/x sslmode=verify-ca").tls.mode, SslMode::VerifyCa);
 }
 
@@ -453,7 +453,7 @@ fn passwords_are_not_shown() {
     assert_eq!(password(&shown, 1), Some("topsecret"));
     let environment = nowhere(&[("PGPASSWORD", "topsecret")]);
     assert!(!format!("{shown:?} {shown} {environment:?}").contains("topsecret"));
-    // Mistakes that put (parts of) the password into other places.
+    // Mistakes that move the password, or parts of it, to other places.
     let mistaken = [
         "postgres://me:topsecret/x@h/d",
         "postgres://me:x@topsecret@h/d",

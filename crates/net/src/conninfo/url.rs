@@ -1,8 +1,7 @@
 //! The form `postgres://user:password@host:port,host:port/database?name=value` (manual, "Connection URIs").
 //!
-//! Not a URL as the standards have it, and so not read with a general parser: there may be several hosts, each with its
-//! port, every part may be missing, and a socket's directory may stand in the place of a host. The rules are those of
-//! `conninfo_uri_parse_options` in libpq.
+//! This is not a URL by the standards, so no general URL parser is used: there may be several hosts, each with its port, every part may be missing,
+//! and a socket's directory may take the place of a host. The rules are those of `conninfo_uri_parse_options` in libpq.
 
 use super::ConninfoError;
 use super::settings::{Settings, showable};
@@ -29,7 +28,7 @@ pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), ConninfoE
     parameters(query, settings)
 }
 
-/// Sets an option to a part of the URL. An empty part says nothing: the environment may.
+/// Sets an option to a part of the URL. An empty part sets nothing, so the environment's value applies.
 fn set(name: &'static str, part: &str, settings: &mut Settings) -> Result<(), ConninfoError> {
     if part.is_empty() { Ok(()) } else { settings.set(name, decode(part, name)?) }
 }
@@ -76,7 +75,7 @@ fn split_before<'a>(text: &'a str, ends: &[char]) -> (&'a str, &'a str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }
 
-/// Reads `name=value&name=value`. These come last and replace what the URL said before.
+/// Reads `name=value&name=value`. These options replace those of the URL's other parts.
 fn parameters(query: &str, settings: &mut Settings) -> Result<(), ConninfoError> {
     let mut rest = query;
     while !rest.is_empty() {
@@ -88,7 +87,7 @@ fn parameters(query: &str, settings: &mut Settings) -> Result<(), ConninfoError>
         }
         let name = decode(name, "option")?;
         let value = decode(value, &name)?;
-        // As JDBC writes it.
+        // The form of JDBC.
         if name == "ssl" && value == "true" {
             settings.set("sslmode", "require".into())?;
         } else {
@@ -98,7 +97,7 @@ fn parameters(query: &str, settings: &mut Settings) -> Result<(), ConninfoError>
     Ok(())
 }
 
-/// Resolves `%XX`. Unlike in web forms, `+` is itself. Spaces may surround a part, but not stand inside it.
+/// Resolves `%XX`. Unlike in web forms, `+` is itself. Spaces are allowed around a part, but not in it.
 fn decode(part: &str, name: &str) -> Result<String, ConninfoError> {
     let part = part.trim_matches(' ');
     if part.contains(' ') {

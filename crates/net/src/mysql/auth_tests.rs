@@ -9,7 +9,7 @@ const NONCE: &[u8] = b"abcdefghijklmnopqrst";
 
 #[test]
 fn native_proofs_are_checked() {
-    // What the server does: SHA1(nonce + stored) XOR proof is the hash of which `stored` is the hash.
+    // As the server checks: SHA1(nonce + stored) XOR proof is a hash, and `stored` is the hash of this hash.
     let stored = Sha1::digest(Sha1::digest("secret"));
     let proof = native_proof("secret", NONCE);
     let mixed = Sha1::new_with_prefix(NONCE).chain_update(stored).finalize();

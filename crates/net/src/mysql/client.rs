@@ -16,14 +16,14 @@ use super::version::ServerVersion;
 
 /// Bytes that all rows of one answer may hold.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// What one row or value costs beside its text, counted so that empty values have a bound too.
+/// Memory of one row or value beside its text, counted so that the number of empty values is bounded too.
 const VALUE_OVERHEAD_BYTES: usize = 24;
-/// Time for what is a courtesy: a goodbye, the end of a statement that nobody waits for.
+/// Time limit of what is not necessary: a COM_QUIT, and a KILL QUERY for a statement that no caller waits for.
 const COURTESY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Rows in text form; None is NULL.
 pub type Rows = Vec<Vec<Option<String>>>;
-/// The same, of values that need not be texts.
+/// Rows whose values need not be text.
 pub type ByteRows = Vec<Vec<Option<Vec<u8>>>>;
 
 /// What the server expects next.
@@ -31,9 +31,9 @@ pub type ByteRows = Vec<Vec<Option<Vec<u8>>>>;
 enum State {
     /// A command.
     Ready,
-    /// Nothing: it answers one. Found at the start of a call it means that an earlier call was dropped.
+    /// Nothing: a command is running. In this state at the start of a call, an earlier call was dropped.
     Busy,
-    /// Nothing: it answers a command of the caller's, who reads the answer.
+    /// Nothing: the caller has sent a command and reads the answer.
     Raw,
     /// The connection is out of step or closed.
     Dead,
@@ -58,17 +58,17 @@ impl Client {
         Ok(Self { upstream, packets, connection_id, server, state: State::Ready, answer_bytes_max: ANSWER_BYTES_MAX })
     }
 
-    /// Which server it is.
+    /// The server's kind and version.
     pub fn server(&self) -> &ServerVersion {
         &self.server
     }
 
-    /// The session's number at the server, as the handshake says it (32 bits of it).
+    /// The connection's id at the server, from the handshake (32 bits of it).
     pub fn connection_id(&self) -> u32 {
         self.connection_id
     }
 
-    /// Answers of more bytes are refused from now on, and leave the connection dead.
+    /// From now on, an answer of more bytes is refused and leaves the connection dead.
     pub fn limit_answers(&mut self, bytes_max: usize) {
         self.answer_bytes_max = bytes_max;
     }
@@ -87,7 +87,7 @@ impl Client {
         rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect()
     }
 
-    /// As [`Self::query`], of values as they come.
+    /// As [`Self::query`], with values as bytes.
     pub async fn query_bytes(&mut self, sql: &str) -> Result<ByteRows, Error> {
         let mut payload = vec![command::QUERY];
         payload.extend_from_slice(sql.as_bytes());
@@ -96,13 +96,13 @@ impl Client {
         self.end(answer)
     }
 
-    /// As [`Self::query`] with a time limit, after which the statement is ended and the connection is dead.
+    /// As [`Self::query`] with a time limit, after which the statement is killed and the connection is dead.
     pub async fn query_timeout(&mut self, sql: &str, limit: Duration) -> Result<Rows, Error> {
         let rows = self.query_bytes_timeout(sql, limit).await?;
         rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect()
     }
 
-    /// As [`Self::query_timeout`], of values as they come.
+    /// As [`Self::query_timeout`], with values as bytes.
     pub async fn query_bytes_timeout(&mut self, sql: &str, limit: Duration) -> Result<ByteRows, Error> {
         if let Ok(answer) = timeout(limit, self.query_bytes(sql)).await {
             return answer;
@@ -125,14 +125,14 @@ impl Client {
         self.end(answer)
     }
 
-    /// Sends a command whose answer the caller reads with [`Self::receive_packet`]. The connection serves nothing else
-    /// after it. Not cancel-safe: a dropped call leaves the connection dead.
+    /// Sends a command. The caller reads the answer with [`Self::receive_packet`], and the connection cannot be used for anything else afterwards.
+    /// Not cancel-safe: a dropped call leaves the connection dead.
     pub async fn send_command(&mut self, payload: &[u8]) -> Result<(), Error> {
         self.start(payload, State::Raw).await
     }
 
-    /// The payload of the next packet after [`Self::send_command`], with all packets that carry it. Cancel-safe. An
-    /// ERR packet is [`Error::Server`], and the answer's end.
+    /// The payload of the next packet after [`Self::send_command`], joined if several packets carry it. Cancel-safe. An ERR packet is
+    /// [`Error::Server`] and ends the answer.
     pub async fn receive_packet(&mut self) -> Result<Vec<u8>, Error> {
         if self.state != State::Raw {
             self.state = State::Dead;
@@ -152,8 +152,7 @@ impl Client {
         self.state == State::Raw && self.packets.has_buffered()
     }
 
-    /// Sends a packet of the caller's while it reads an answer, such as a semi-synchronous replica's acknowledgement.
-    /// Not cancel-safe.
+    /// Sends a packet of the caller while it reads an answer, such as a semi-synchronous replica's acknowledgement. Not cancel-safe.
     pub async fn send_packet(&mut self, payload: &[u8]) -> Result<(), Error> {
         if self.state != State::Raw {
             self.state = State::Dead;
@@ -165,16 +164,16 @@ impl Client {
         Ok(())
     }
 
-    /// Says goodbye. Dropping the client closes the socket too, which the server counts as aborted.
+    /// Sends COM_QUIT. If the client is dropped instead, the socket closes too, but the server counts an aborted connection.
     pub async fn close(mut self) {
         if self.state == State::Ready {
             let _ = timeout(COURTESY_TIMEOUT, self.packets.send_command(&[command::QUIT])).await;
         }
     }
 
-    /// Asks the server, on a connection of its own, to end the running statement. Best effort.
+    /// Kills the running statement, over a second connection. Best effort.
     async fn kill_query(&self) {
-        // The future of this client's own query would hold itself otherwise.
+        // Boxed: this client's future would contain itself otherwise.
         if let Ok(mut other) = Box::pin(Self::connect(&self.upstream)).await {
             let _ = Box::pin(other.query(&format!("KILL QUERY {}", self.connection_id))).await;
         }
@@ -241,7 +240,7 @@ impl Client {
         }
     }
 
-    /// The next packet that is no error and no progress report.
+    /// The next packet that is neither an error nor a progress report.
     async fn receive(&mut self) -> Result<Vec<u8>, Error> {
         loop {
             let payload = self.packets.receive().await?;
@@ -256,7 +255,7 @@ impl Client {
     }
 }
 
-/// What a packet says that is an ERR packet, or in the place of one.
+/// The error of an ERR packet, or of an unexpected packet.
 fn unexpected(payload: &[u8]) -> Error {
     match ServerError::decode(payload) {
         Ok(error) => Error::Server(Box::new(error)),
@@ -264,7 +263,7 @@ fn unexpected(payload: &[u8]) -> Error {
     }
 }
 
-/// A value as text. Freshet's own questions are such that the answer is: the connection's character set is UTF-8.
+/// A value as text. The connection's character set is UTF-8, and Freshet's own queries return text only.
 fn text(value: Option<Vec<u8>>) -> Result<Option<String>, Error> {
     value.map(String::from_utf8).transpose().map_err(|_| Malformed::Invalid("value").into())
 }

@@ -1,4 +1,4 @@
-//! What can go wrong on a connection to MySQL or MariaDB, and whose fault it is.
+//! Errors of a connection to MySQL or MariaDB, with the party that caused them.
 
 use std::io;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::auth::AuthError;
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("ERROR {code} ({sqlstate}): {message}")]
 pub struct ServerError {
-    /// The server's number.
+    /// The error number.
     pub code: u16,
     /// The five characters of the SQLSTATE; empty before the login.
     pub sqlstate: String,
-    /// The text.
+    /// The message.
     pub message: String,
 }
 
@@ -31,33 +31,33 @@ impl ServerError {
 /// Why a connection could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The name or the address does not answer.
+    /// The host name could not be resolved, or the address does not answer.
     #[error("cannot reach the upstream: {0}")]
     Tcp(#[source] io::Error),
-    /// Not within the time.
+    /// Not within the time limit.
     #[error("the upstream did not complete the login within {0:?}")]
     Timeout(Duration),
-    /// The TLS handshake failed, or the certificate is not to be trusted.
+    /// The TLS handshake failed, or the certificate is not trusted.
     #[error("TLS with the upstream failed: {0}")]
     Tls(#[source] io::Error),
-    /// `ssl-mode` insists on TLS and the server has none.
+    /// `ssl-mode` requires TLS and the server has none.
     #[error("the upstream does not support TLS, but ssl-mode requires it")]
     NoTls,
     /// The server refused.
     #[error("the upstream refused the login: {0}")]
     Refused(#[source] Box<ServerError>),
-    /// The server wants a method that is not supported.
+    /// The server requires an authentication plugin that is not supported.
     #[error("the upstream asks for the authentication plugin {0:?}, which is not supported")]
     Method(String),
-    /// The server asks for the password itself where others could read it.
+    /// The server asks for the clear-text password on a connection that others can read.
     #[error(
         "the upstream asks for the password in clear text, which needs TLS or a Unix socket: set ssl-mode=required (or stronger)"
     )]
     ClearText,
-    /// The proof of the password could not be made.
+    /// The proof of the password could not be created.
     #[error("the login to the upstream failed: {0}")]
     Auth(#[from] AuthError),
-    /// The connection broke during the login, or the server said something unknown.
+    /// The connection broke during the login, or the server sent an unknown message.
     #[error("the login to the upstream failed: {0}")]
     Protocol(#[source] Error),
 }
@@ -86,30 +86,30 @@ pub enum Error {
     /// The server closed the connection.
     #[error("the upstream closed the connection")]
     Closed,
-    /// A packet was not understood.
+    /// A packet could not be parsed.
     #[error("the upstream sent a malformed packet: {0}")]
     Malformed(#[from] Malformed),
-    /// A packet is not the one whose turn it is.
+    /// A packet has an unexpected sequence number.
     #[error("the upstream sent packet {found} where {expected} was due")]
     Sequence {
-        /// The number that was due.
+        /// The expected number.
         expected: u8,
-        /// The number that came.
+        /// The number received.
         found: u8,
     },
-    /// A packet, or all rows of an answer, are larger than what is held in memory.
+    /// A packet, or all rows of an answer, exceed the limit of memory.
     #[error("the upstream's answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// No answer within the time.
+    /// No answer within the time limit.
     #[error("the upstream did not answer within {0:?}")]
     Timeout(Duration),
-    /// An earlier failure, or a statement whose answer nobody waited for, left the connection unusable.
+    /// An earlier failure, or a dropped call whose answer was not read, left the connection unusable.
     #[error("the connection is not usable after an earlier failure")]
     Dead,
 }
 
 impl Error {
-    /// The server's number of the error, if it is the server's.
+    /// The server's error number, if it is the server's error.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Server(error) => Some(error.code),

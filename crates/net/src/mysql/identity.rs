@@ -1,12 +1,12 @@
-//! Which run of which server a connection leads to.
+//! The server run that a connection leads to: the server's identity and its start time.
 //!
-//! A name may lead elsewhere after a failover, and a server that was started again may have lost log that was not flushed.
-//! So each connection that takes part in caching says both: who the server is, and when it was started. MySQL has a UUID;
-//! for MariaDB, host name, port, data directory and `server_id` stand together.
+//! A name may lead to another server after a failover, and a server that was restarted may have lost log that was not flushed. So each connection
+//! that takes part in caching reads both: the server's identity and its start time. MySQL has a UUID; for MariaDB, host name, port, data directory
+//! and `server_id` together are the identity.
 //!
-//! The start is the statement's own time less the server's uptime. The server reckons the uptime from the same time, so
-//! the difference is exact; but `SET timestamp` would shift it, so it is asked before anything else. It is in whole seconds:
-//! two runs that were started within one second are taken for one.
+//! The start time is the statement's time minus the server's uptime. The server computes the uptime from the same time, so the difference is exact.
+//! `SET timestamp` would shift it, so it is read before any other statement. It is in whole seconds: two runs that were started within one second
+//! look the same.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use super::error::Error;
 /// A run of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRun {
-    /// Who it is.
+    /// The server's identity.
     pub server: String,
     /// When it was started, in seconds since 1970.
     pub start: String,
 }
 
-/// The columns of a question's one row that [`read`] understands. Every account may ask for them.
+/// The columns of the query whose one row [`read`] understands. Every account may select them.
 pub const fn columns(is_mariadb: bool) -> &'static str {
     if is_mariadb {
         "CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.datadir, ':', @@GLOBAL.server_id), \
@@ -34,7 +34,7 @@ pub const fn columns(is_mariadb: bool) -> &'static str {
     }
 }
 
-/// None if the answer is of another shape.
+/// Reads the row; None if it has another form.
 pub fn read(row: &[Option<String>]) -> Option<ServerRun> {
     match row {
         [Some(server), Some(start)] => Some(ServerRun { server: server.clone(), start: start.clone() }),
@@ -42,7 +42,7 @@ pub fn read(row: &[Option<String>]) -> Option<ServerRun> {
     }
 }
 
-/// Asks on a connection of Freshet's own; None if the answer is of another shape.
+/// Runs the query on a connection of Freshet's own; None if the answer has another form.
 pub async fn ask(client: &mut Client, limit: Duration) -> Result<Option<ServerRun>, Error> {
     let question = format!("SELECT {}", columns(client.server().is_mariadb));
     let rows = client.query_timeout(&question, limit).await?;

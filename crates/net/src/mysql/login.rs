@@ -1,8 +1,7 @@
 //! The login of Freshet's own connections.
 //!
-//! The server says in its handshake which plugin it would like, and may switch to the user's own afterwards; a plugin's
-//! exchange then goes on until OK or ERR. What would show the password to others is not done: clear text goes over
-//! private connections alone.
+//! The server proposes an authentication plugin in its handshake and may switch to the user's plugin afterwards. The plugin's exchange continues
+//! until OK or ERR. Freshet sends the clear-text password over private connections only.
 
 use std::borrow::Cow;
 
@@ -19,12 +18,12 @@ use super::upstream::Upstream;
 
 /// `utf8mb4_general_ci`, which both servers number alike.
 const CHARACTER_SET: u8 = 45;
-/// The largest packet that we say to take, which is the servers' largest too.
+/// The largest packet that Freshet announces to accept; the servers' own limit.
 const PACKET_BYTES_MAX: u32 = 1 << 30;
-/// More rounds than any plugin needs.
+/// Limit of rounds; no plugin needs as many.
 const ROUNDS_MAX: usize = 16;
 
-/// What Freshet's own connections can do. EOF packets are wanted, and nothing that shapes answers differently.
+/// Capabilities of Freshet's own connections: EOF packets, and nothing that changes the form of answers.
 const WANTED: Capabilities = Capabilities(
     Capabilities::MYSQL.0
         | 1 << 2 // CLIENT_LONG_FLAG
@@ -50,7 +49,7 @@ pub(super) async fn login(upstream: &Upstream) -> Result<LoggedIn, ConnectError>
     let limit = upstream.connect_timeout();
     let login = async {
         match login_unbounded(upstream).await {
-            // The server turned out to have no cipher in common with us: the next attempt is plain.
+            // The server has no cipher in common with Freshet: the next attempt is plain.
             Err(ConnectError::Tls(_)) if !upstream.accepts_tls() => login_unbounded(upstream).await,
             other => other,
         }
@@ -76,7 +75,7 @@ async fn login_unbounded(upstream: &Upstream) -> Result<LoggedIn, ConnectError> 
         capabilities = capabilities.without(Capabilities::CONNECT_WITH_DB);
     }
     let attributes = attributes();
-    // The others take an empty proof for an empty password: from those the server has to switch to the user's own.
+    // The other plugins take an empty proof for an empty password, so the server has to switch to the user's plugin from them.
     let plugin = match Plugin::named(&handshake.plugin) {
         Some(plugin @ (Plugin::Native | Plugin::CachingSha2)) => plugin,
         _ => Plugin::Native,
@@ -147,7 +146,7 @@ impl Plugin {
         }
     }
 
-    /// What can be said without knowing that the user has this plugin. A signature and the password itself cannot.
+    /// The proof that can be sent before it is known that the user has this plugin. A signature or the password itself is not sent.
     fn first_proof(self, password: &str, nonce: &[u8]) -> Vec<u8> {
         match self {
             Self::Native => auth::native_proof(password, nonce),
@@ -157,7 +156,7 @@ impl Plugin {
     }
 }
 
-/// What follows the client's response.
+/// The exchange after the client's response.
 struct Exchange<'a> {
     packets: &'a mut Packets,
     password: &'a str,

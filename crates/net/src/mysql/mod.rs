@@ -1,8 +1,7 @@
-//! MySQL and MariaDB upstreams: Freshet's own connections, the opening of sessions, and the arithmetic of logins on both
-//! legs.
+//! MySQL and MariaDB upstreams: Freshet's own connections, the opening of sessions, and the authentication methods of both sides.
 //!
-//! One small client instead of a driver, for the reasons that PostgreSQL's has ([`crate::postgres`]): the binlog is a stream of
-//! packets that a receive must be able to give up waiting for, and whatever is out of step ends the connection.
+//! Freshet uses a small client of its own instead of a driver, for the same reasons as for PostgreSQL ([`crate::postgres`]): a receive of the
+//! binlog's packets must be cancellable, and a protocol error ends the connection.
 
 pub mod auth;
 mod client;

@@ -1,7 +1,7 @@
-//! From nothing to the server's handshake, and from there to TLS.
+//! Opening a connection: from TCP to the server's handshake, and on to TLS.
 //!
-//! Here the server speaks first, and it is the client's answer that asks for TLS: so a session can be opened upstream
-//! before anything is known of the client, and the handshake be handed on.
+//! In this protocol the server sends first, and the client's answer asks for TLS. So a session can be opened at the upstream before anything is known
+//! of the client, and the server's handshake can be forwarded to the client.
 
 use std::io;
 
@@ -19,25 +19,25 @@ use crate::Socket;
 use crate::stream::Stream;
 use crate::tcp::connect_tcp;
 
-/// A connection on which the server has spoken.
+/// A connection on which the server's handshake has arrived.
 #[derive(Debug)]
 pub struct Opened {
     /// Not encrypted yet.
     pub socket: Socket,
     /// Payload of the server's first packet, a handshake. Its sequence number was 0.
     pub handshake: Vec<u8>,
-    /// What came behind it, which is nothing by the protocol. It must not be taken for what comes by TLS.
+    /// Bytes behind the handshake; the protocol has none. They must not be taken for bytes received over TLS.
     pub rest: Vec<u8>,
 }
 
-/// Connects for a client, when it is its turn and then within the upstream's connect time-out. An ERR packet in place of the
+/// Connects for a client: waits for the connect throttle, then connects within the upstream's connect time-out. An ERR packet in place of the
 /// handshake is [`ConnectError::Refused`].
 pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
     let limit = upstream.connect_timeout();
     upstream.connect_throttle().take(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
-/// Likewise for Freshet's own sessions, which do not wait; their caller bounds the time.
+/// The same for Freshet's own sessions, which do not wait for the throttle; the caller bounds the time.
 pub(super) async fn open_unbounded(upstream: &Upstream) -> Result<Opened, ConnectError> {
     let mut packets = Packets::new(connect(upstream).await?, BytesMut::new());
     let handshake = packets.receive().await.map_err(ConnectError::Protocol)?;
@@ -57,7 +57,7 @@ async fn connect(upstream: &Upstream) -> Result<Socket, ConnectError> {
     connected.map_err(|error| ConnectError::Tcp(io::Error::new(error.kind(), format!("{address}: {error}"))))
 }
 
-/// Whether a connection to a server with this handshake is to be encrypted; an error if it has to be and cannot.
+/// Whether a connection to a server with this handshake must be encrypted; an error if encryption is required and not possible.
 pub(super) fn wants_tls(upstream: &Upstream, socket: &Socket, handshake: &Handshake) -> Result<bool, ConnectError> {
     let can = handshake.capabilities.has(Capabilities::SSL);
     match socket {
@@ -78,19 +78,17 @@ impl Opened {
         Handshake::parse(&self.handshake).map_err(|error| ConnectError::Protocol(Error::Malformed(error)))
     }
 
-    /// Whether the upstream's `ssl-mode` wants this connection encrypted; an error if it has to be and cannot.
+    /// Whether the upstream's `ssl-mode` encrypts this connection; an error if encryption is required and not possible.
     pub fn wants_tls(&self, upstream: &Upstream) -> Result<bool, ConnectError> {
         wants_tls(upstream, &self.socket, &self.parse()?)
     }
 }
 
-/// The handshake of TLS, after the caller has sent an SSLRequest
-/// ([`SSL_REQUEST_BYTES`](freshet_wire::mysql::handshake::SSL_REQUEST_BYTES)) over plain TCP. Within the upstream's connect
-/// time-out.
+/// The TLS handshake, within the upstream's connect time-out, after the caller has sent an SSLRequest
+/// ([`SSL_REQUEST_BYTES`](freshet_wire::mysql::handshake::SSL_REQUEST_BYTES)) over plain TCP.
 ///
-/// A server that has no cipher in common with us is remembered: where `ssl-mode` only prefers TLS, later connections to it
-/// are plain. (MySQL before 8.0.16 was built with an OpenSSL that has no ECDHE; its clients would use DHE, which rustls
-/// does not have.)
+/// Freshet remembers that a server has no cipher in common with it: if `ssl-mode` only prefers TLS, later connections to this server are plain.
+/// (MySQL before 8.0.16 was built with an OpenSSL that has no ECDHE; its clients use DHE, which rustls does not have.)
 pub async fn start_tls(upstream: &Upstream, socket: Socket) -> Result<Socket, ConnectError> {
     let (Socket::Tcp(tcp), Address::Tcp { host, .. }) = (socket, upstream.address()) else {
         return Err(ConnectError::NoTls);
@@ -111,7 +109,7 @@ pub async fn start_tls(upstream: &Upstream, socket: Socket) -> Result<Socket, Co
     Ok(Socket::Upstream(Box::new(connected.stream)))
 }
 
-/// The two ends can never agree, however often they try.
+/// Whether the two sides have no cipher in common, so that another attempt cannot succeed either.
 fn has_no_cipher(error: &io::Error) -> bool {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(alert)) => matches!(
@@ -125,7 +123,7 @@ fn has_no_cipher(error: &io::Error) -> bool {
     }
 }
 
-/// In this family's names for the options.
+/// The error with this family's names of the options.
 fn explain(error: &io::Error, has_no_cipher: bool) -> io::Error {
     let mut text = error.to_string().replace("sslrootcert", "ssl-ca").replace("sslcert", "ssl-cert");
     if has_no_cipher {

@@ -1,7 +1,7 @@
-//! Packets over a socket, both ways.
+//! Packets over a socket, in both directions.
 //!
-//! A receive may be dropped at any await: what was read stays in the buffer. The buffer grows with the bytes that came,
-//! never with what a head announces.
+//! A receive may be dropped at any await: received bytes stay in the buffer. The buffer grows with the bytes received, never with the length that a
+//! header announces.
 
 use std::borrow::Cow;
 use std::io;
@@ -18,33 +18,33 @@ use crate::Socket;
 const PAYLOAD_BYTES_MAX: usize = (1 << 30) + packet::PACKET_PAYLOAD_MAX;
 /// Least free room for one read.
 const READ_BYTES: usize = 16 << 10;
-/// The most that is read at once: TLS fills the room with zeroes before.
+/// The most that is read at once: rustls zeroes the free part of the buffer first.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// Capacity beyond which an empty buffer is given back.
+/// An empty buffer of more capacity than this is freed.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// The socket with its inbound buffer.
 pub(super) struct Packets {
     socket: Socket,
     inbound: BytesMut,
-    /// Bytes of `inbound` that are known to be whole packets of a payload that goes on.
+    /// Bytes of `inbound` that are whole packets of an unfinished payload.
     joined: usize,
     /// Number of the next packet of either side.
     sequence: u8,
 }
 
 impl Packets {
-    /// A socket, and what came on it and was not taken.
+    /// `rest` holds the bytes received and not yet parsed.
     pub(super) fn new(socket: Socket, rest: BytesMut) -> Self {
         Self { socket, inbound: rest, joined: 0, sequence: 0 }
     }
 
-    /// A socket on which so many packets of this conversation have gone by.
+    /// A socket on which packets of this conversation were already exchanged; `sequence` is the number of the next one.
     pub(super) fn behind(sequence: u8, socket: Socket) -> Self {
         Self { sequence, ..Self::new(socket, BytesMut::new()) }
     }
 
-    /// The socket, and what came and was not taken.
+    /// The socket, and the bytes received and not yet parsed.
     pub(super) fn into_parts(self) -> (Socket, BytesMut) {
         (self.socket, self.inbound)
     }
@@ -79,7 +79,7 @@ impl Packets {
                 return Ok(None);
             }
             let first = rest.get(packet::HEADER_BYTES).copied();
-            // An error that the server has to say unasked has a number of its own.
+            // An error that the server sends unasked has its own sequence number.
             if header.sequence != self.sequence && first != Some(error::MARK) {
                 return Err(Error::Sequence { expected: self.sequence, found: header.sequence });
             }
@@ -116,7 +116,7 @@ impl Packets {
         self.send(payload).await
     }
 
-    /// Sends the packet whose turn it is.
+    /// Sends the next packet of the conversation.
     pub(super) async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         let mut packets = Vec::with_capacity(payload.len() + packet::HEADER_BYTES);
         packet::put(&mut packets, &mut self.sequence, payload);

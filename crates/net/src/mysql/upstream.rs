@@ -1,8 +1,8 @@
 //! The upstream's address: `mysql://user:password@host:port/database?name=value`, or `mariadb://…`.
 //!
-//! Neither server's own programs take such a URL, but drivers do, and they agree on this form. The names of the options
-//! behind the question mark are those of the `mysql` program. Whatever is wrong is said without the password: a mistyped
-//! URL may have it anywhere, so no text quotes more than a name.
+//! The servers' own programs do not take URLs, but drivers do, and they agree on this form. The options after the question mark have the names of the
+//! `mysql` program's options. Error messages do not contain the password: in a mistyped URL it may be in any place, so no message quotes more than a
+//! name.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::tls::{RootCert, SslMode, TlsError, TlsOptions, UpstreamTls};
 
 /// The servers' registered port.
 const PORT_DEFAULT: u16 = 3306;
-/// Time for a connection, from the name's resolution to the end of the login.
+/// Time limit of a connection, from the name's resolution to the end of the login.
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// A server and who we are there.
+/// A server, with the account that Freshet uses there.
 #[derive(Clone)]
 pub struct Upstream {
     address: Address,
@@ -29,9 +29,9 @@ pub struct Upstream {
     mode: SslMode,
     tls: UpstreamTls,
     connect_timeout: Duration,
-    /// The server has no cipher that we have.
+    /// The server has no cipher in common with Freshet.
     tls_incompatible: Arc<AtomicBool>,
-    /// Whether it has one is known.
+    /// Whether `tls_incompatible` is known.
     tls_settled: Arc<AtomicBool>,
     connect_throttle: Arc<ConnectThrottle>,
 }
@@ -60,18 +60,18 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a URL is not usable.
+/// Why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// Something else.
+    /// Another scheme.
     #[error("begin with mysql:// or mariadb://, as in mysql://user:password@host:3306/database")]
     Scheme,
-    /// `%` without two hexadecimal digits, `%00`, or bytes that are no UTF-8.
+    /// `%` without two hexadecimal digits, `%00`, or bytes that are not UTF-8.
     #[error(
         "the URL's {0} holds % without two hexadecimal digits after it, or what is no UTF-8: write % itself as %25"
     )]
     Percent(&'static str),
-    /// A character that has a meaning in URLs.
+    /// A character that has a special meaning in URLs.
     #[error("the URL holds a second @: write one that belongs to the password as %40 (and : / ? as %3A %2F %3F)")]
     AtSign,
     /// No user.
@@ -80,7 +80,7 @@ pub enum UpstreamError {
     /// `[` without `]`.
     #[error("the URL's IPv6 address has to stand in brackets: [::1]")]
     Bracket,
-    /// No port.
+    /// A port that is not valid.
     #[error(
         "the URL's port is no number from 1 to 65535; if that was part of the password, write : @ / ? in it as %3A %40 %2F %3F"
     )]
@@ -88,29 +88,29 @@ pub enum UpstreamError {
     /// An option without a value.
     #[error("the URL's options have the form name=value, joined by &")]
     Query,
-    /// An option that is not known.
+    /// An unknown option.
     #[error(
         "the URL's option {0:?} is not known; known are ssl-mode, ssl-ca, ssl-cert, ssl-key, socket and connect-timeout"
     )]
     Option(String),
-    /// An option's value that is not known.
+    /// An unknown value of `ssl-mode`.
     #[error("ssl-mode is one of disabled, preferred, required, verify-ca and verify-identity")]
     SslMode,
-    /// As it says.
+    /// A `connect-timeout` that is not valid.
     #[error("connect-timeout is a number of seconds from 1 to 3600")]
     ConnectTimeout,
-    /// Nothing to verify by.
+    /// Verification without root certificates.
     #[error("ssl-mode=verify-ca needs the authority's certificate: ssl-ca=FILE")]
     NoAuthority,
-    /// Only one of the two.
+    /// Only one of certificate and key.
     #[error("ssl-cert and ssl-key belong together: give both files")]
     HalfCertificate,
-    /// A file that the URL names.
+    /// An error in a file that the URL names.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// What the options say.
+/// The options of the URL.
 #[derive(Default)]
 struct Options {
     mode: Option<SslMode>,
@@ -122,12 +122,12 @@ struct Options {
 }
 
 impl Upstream {
-    /// Whether a text is an address of this family.
+    /// Whether a text is a URL of this family.
     pub fn is_url(text: &str) -> bool {
         strip_scheme(text).is_some()
     }
 
-    /// Understands a URL and reads the certificates that it names.
+    /// Parses a URL and reads the certificates that it names.
     pub fn parse(url: &str) -> Result<Self, UpstreamError> {
         let rest = strip_scheme(url).ok_or(UpstreamError::Scheme)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -166,7 +166,7 @@ impl Upstream {
         })
     }
 
-    /// Who we are there.
+    /// The account's name.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -186,28 +186,28 @@ impl Upstream {
         &self.address
     }
 
-    /// Time for a connection.
+    /// The time limit of a connection.
     pub fn connect_timeout(&self) -> Duration {
         self.connect_timeout
     }
 
-    /// The same server for somebody else.
+    /// The same server with another account.
     #[must_use]
     pub fn with_user(&self, user: &str, password: Secret, database: Option<&str>) -> Self {
         Self { user: user.to_owned(), password, database: database.map(str::to_owned), ..self.clone() }
     }
 
-    /// Whether a connection is to be encrypted if the server can.
+    /// Whether a connection is encrypted if the server supports it.
     pub fn accepts_tls(&self) -> bool {
         self.requires_tls() || self.mode != SslMode::Disable && !self.tls_incompatible.load(Ordering::Relaxed)
     }
 
-    /// Whether a connection by TCP has to be encrypted.
+    /// Whether a TCP connection must be encrypted.
     pub fn requires_tls(&self) -> bool {
         self.mode >= SslMode::Require
     }
 
-    /// When a client's session may be opened.
+    /// The throttle of new client sessions.
     pub(super) fn connect_throttle(&self) -> &ConnectThrottle {
         &self.connect_throttle
     }
@@ -216,8 +216,8 @@ impl Upstream {
         self.tls_settled.store(true, Ordering::Relaxed);
     }
 
-    /// It is known whether connections are encrypted: `ssl-mode` leaves no choice, or one was made. A session cannot change
-    /// over to plain text, since its client was told of the very connection.
+    /// Whether it is known if connections are encrypted: `ssl-mode` leaves no choice, or a connection was made. A session cannot change to plain text
+    /// later, since its client has seen the server's handshake of this connection.
     pub fn tls_is_settled(&self) -> bool {
         let choice = matches!(self.address, Address::Tcp { .. }) && self.accepts_tls() && !self.requires_tls();
         !choice || self.tls_settled.load(Ordering::Relaxed)
@@ -275,7 +275,7 @@ impl Options {
     }
 
     fn tls(&self) -> Result<(SslMode, TlsOptions), UpstreamError> {
-        // As the mysql program: an authority without a mode is there to be used.
+        // As in the `mysql` program: an authority without a mode is used to verify.
         let default = if self.ca.is_some() { SslMode::VerifyCa } else { SslMode::Prefer };
         let mode = self.mode.unwrap_or(default);
         if self.cert.is_some() != self.key.is_some() {
@@ -308,7 +308,7 @@ fn seconds(value: &str) -> Result<Duration, UpstreamError> {
     seconds.map(Duration::from_secs).ok_or(UpstreamError::ConnectTimeout)
 }
 
-/// Something that has the shape of an option's name; anything else may be a password.
+/// A text that has the form of an option's name; anything else may be a password.
 fn showable(name: &str) -> String {
     let is_name = name.len() <= 32 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
     if is_name { name.to_owned() } else { "…".to_owned() }

@@ -1,8 +1,8 @@
-//! Which server it is, by what it says in its handshake.
+//! The server's kind and version, from its handshake.
 
 use std::fmt;
 
-/// What MariaDB puts in front of its version, since old replicas of MySQL take `10` for `1`.
+/// MariaDB's prefix of its version, since old MySQL replicas take `10` for `1`.
 const REPLICATION_PREFIX: &str = "5.5.5-";
 
 /// A server's version.
@@ -16,16 +16,16 @@ pub struct ServerVersion {
     pub minor: u32,
     /// The third.
     pub patch: u32,
-    /// All of it, as `SELECT version()` says it.
+    /// The whole version, as `SELECT version()` returns it.
     pub text: String,
 }
 
 impl ServerVersion {
-    /// Reads what a handshake says. Numbers that are not there are 0.
+    /// Parses the version of a handshake. Missing numbers are 0.
     pub fn parse(handshake: &[u8]) -> Self {
         let text = String::from_utf8_lossy(handshake);
         let stripped = text.strip_prefix(REPLICATION_PREFIX).unwrap_or(&text);
-        // `10.11.6-MariaDB` and so on; whatever stands behind the numbers begins with no digit.
+        // `10.11.6-MariaDB` and so on; the text behind the numbers does not begin with a digit.
         let mut numbers = stripped.splitn(3, '.').map(|part| {
             let digits = part.bytes().take_while(u8::is_ascii_digit).count();
             part.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -35,7 +35,7 @@ impl ServerVersion {
         Self { is_mariadb: stripped.contains("MariaDB"), major, minor, patch, text: stripped.to_owned() }
     }
 
-    /// Whether it is at least this one.
+    /// Whether the version is at least this one.
     pub fn is_at_least(&self, major: u32, minor: u32, patch: u32) -> bool {
         (self.major, self.minor, self.patch) >= (major, minor, patch)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong on a service connection, and whose fault it is.
+//! Errors of a service connection, with the party that caused them.
 
 use std::io;
 use std::time::Duration;
@@ -16,11 +16,11 @@ pub struct ServerError {
     pub code: String,
     /// The primary message, in the server's language.
     pub message: String,
-    /// More of it, or empty.
+    /// The detail, or empty.
     pub detail: String,
-    /// What the server advises, or empty.
+    /// The hint, or empty.
     pub hint: String,
-    /// The whole message's body as it came.
+    /// The body of the whole message, unchanged.
     pub body: Box<[u8]>,
 }
 
@@ -51,43 +51,42 @@ impl ServerError {
 /// Why a service connection could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The name or the address does not answer.
+    /// The host name could not be resolved, or the address does not answer.
     #[error("cannot reach the upstream: {0}")]
     Tcp(#[source] io::Error),
-    /// Not within the time.
+    /// Not within the time limit.
     #[error("the upstream did not complete the login within {0:?}")]
     Timeout(Duration),
-    /// The TLS handshake failed, or the certificate is not to be trusted.
+    /// The TLS handshake failed, or the certificate is not trusted.
     #[error("TLS with the upstream failed: {0}")]
     Tls(#[source] io::Error),
-    /// `sslmode` insists on TLS and the server has none.
+    /// `sslmode` requires TLS and the server has none.
     #[error("the upstream does not support TLS, but sslmode requires it")]
     NoTls,
-    /// The host is not what `target_session_attrs` asks for.
+    /// The host does not match `target_session_attrs`.
     #[error("{0} is not what target_session_attrs asks for")]
     NotWanted(String),
     /// The server refused.
     #[error("the upstream refused the login: {0}")]
     Refused(#[source] Box<ServerError>),
-    /// The server wants a password and none is given.
+    /// The server asks for a password and none is given.
     #[error(
         "the upstream asks for a password and none is known: give it in the connection string, PGPASSWORD or ~/.pgpass"
     )]
     PasswordMissing,
-    /// The server wants a proof for the other kind of verifier than the client gave: it has another password for the
-    /// user, or none.
+    /// The server asks for a proof of the other kind of verifier than the client's: it has another password for the user, or none.
     #[error("the upstream asks for {0}, and the client's proof is of another kind")]
     OtherVerifier(&'static str),
-    /// The server wants a method that is not supported.
+    /// The server asks for an authentication method that is not supported.
     #[error("the upstream asks for {0}, which is not supported")]
     Method(String),
-    /// `channel_binding` requires what the server does not ask for.
+    /// `channel_binding` requires channel binding and the server does not use it.
     #[error("channel binding is required, but the upstream asks for a login without it")]
     NotBound,
     /// SCRAM failed: usually because the server could not prove that it knows the password.
     #[error("SCRAM-SHA-256 with the upstream failed: {0}")]
     Scram(#[from] ScramError),
-    /// The connection broke during the login, or the server said something unknown.
+    /// The connection broke during the login, or the server sent an unknown message.
     #[error("the login to the upstream failed: {0}")]
     Protocol(#[source] Error),
 }
@@ -116,22 +115,22 @@ pub enum Error {
     /// The server closed the connection.
     #[error("the upstream closed the connection")]
     Closed,
-    /// A message was not understood.
+    /// A message could not be parsed.
     #[error("the upstream sent a malformed message: {0}")]
     Malformed(#[from] Malformed),
-    /// A message came where it does not belong.
+    /// A message that is not allowed in this state.
     #[error("the upstream sent message {:?} where it does not belong", char::from(*.0))]
     Unexpected(u8),
-    /// A message, or all rows of an answer, are larger than what is held in memory.
+    /// A message, or all rows of an answer, exceed the limit of memory.
     #[error("the upstream's answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// No answer within the time.
+    /// No answer within the time limit.
     #[error("the upstream did not answer within {0:?}")]
     Timeout(Duration),
     /// The server ended the stream.
     #[error("the upstream ended the stream")]
     CopyDone,
-    /// An earlier failure, or a statement whose answer nobody waited for, left the connection unusable.
+    /// An earlier failure, or a dropped call whose answer was not read, left the connection unusable.
     #[error("the connection is not usable after an earlier failure")]
     Dead,
 }

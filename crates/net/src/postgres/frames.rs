@@ -1,7 +1,7 @@
-//! Framed messages over a socket, both ways.
+//! Framed messages over a socket, in both directions.
 //!
-//! A receive may be dropped at any await: what was read stays in the buffer. A message is lent from the buffer
-//! and gone with the next receive. The buffer grows with the bytes that came, never with what a header announces.
+//! A receive may be dropped at any await: received bytes stay in the buffer. A message is borrowed from the buffer and is removed by the next
+//! receive. The buffer grows with the bytes received, never with the length that a header announces.
 
 use std::io;
 
@@ -12,13 +12,13 @@ use super::error::Error;
 use crate::Socket;
 use freshet_wire::reader::Malformed;
 
-/// Largest message that is held in memory.
+/// Limit of a message's size in memory.
 pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// Least free room for one read.
 const READ_BYTES: usize = 16 << 10;
-/// The most that is read at once: TLS fills the room with zeroes before.
+/// The most that is read at once: rustls zeroes the free part of the buffer first.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// Capacity beyond which an empty buffer is given back.
+/// An empty buffer of more capacity than this is freed.
 const KEEP_BYTES: usize = 1 << 20;
 /// Tag and length.
 const HEADER_BYTES: usize = 5;
@@ -27,7 +27,7 @@ const HEADER_BYTES: usize = 5;
 pub(super) struct Frames {
     stream: Socket,
     inbound: BytesMut,
-    /// Length of the message at the front that was lent out, header included.
+    /// Length of the message at the front that was returned last, with its header.
     lent: usize,
 }
 
@@ -44,7 +44,7 @@ impl Frames {
         !matches!(self.stream, Socket::Unix(_))
     }
 
-    /// The socket, and what came and was not taken.
+    /// The socket, and the bytes received and not yet parsed.
     pub(super) fn into_parts(mut self) -> (Socket, BytesMut) {
         self.inbound.advance(self.lent.min(self.inbound.len()));
         (self.stream, self.inbound)
@@ -56,7 +56,7 @@ impl Frames {
         self.take()
     }
 
-    /// Waits until a whole message is there; gives up the one lent before. Cancel-safe.
+    /// Waits for a whole message; removes the message that was returned last. Cancel-safe.
     pub(super) async fn wait(&mut self) -> Result<(), Error> {
         self.inbound.advance(self.lent.min(self.inbound.len()));
         self.lent = 0;
@@ -77,7 +77,7 @@ impl Frames {
         self.inbound.get(self.lent).copied()
     }
 
-    /// Lends the message at the front, which [`Self::wait`] has waited for.
+    /// Returns the message at the front, which [`Self::wait`] has waited for.
     pub(super) fn take(&mut self) -> Result<(u8, &[u8]), Error> {
         let Some((tag, total)) = header(&self.inbound)? else {
             return Err(Malformed::Truncated("message header").into());
@@ -87,25 +87,25 @@ impl Frames {
         Ok((tag, body))
     }
 
-    /// The message that is lent was not taken after all.
+    /// Puts the message that was returned last back: the caller does not consume it.
     pub(super) fn put_back(&mut self) {
         self.lent = 0;
     }
 
-    /// The tag of the message behind the one that is lent, if all of it is there.
+    /// The tag of the message behind the one returned last, if it has arrived completely.
     pub(super) fn buffered_tag(&self) -> Result<Option<u8>, Error> {
         let unread = self.inbound.get(self.lent..).unwrap_or_default();
         Ok(header(unread)?.and_then(|(tag, total)| (unread.len() >= total).then_some(tag)))
     }
 
-    /// Sends bytes that are framed already.
+    /// Sends bytes that are already framed.
     pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await?;
         self.stream.flush().await
     }
 }
 
-/// Tag and total length of the message that starts here, once its header is there.
+/// Tag and total length of the message at the start of `bytes`, if its header has arrived.
 fn header(bytes: &[u8]) -> Result<Option<(u8, usize)>, Error> {
     let Some((&[tag, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]) as usize;

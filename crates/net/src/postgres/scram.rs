@@ -1,9 +1,8 @@
-//! SCRAM-SHA-256 (RFC 5802 and 7677) from both sides, without sockets: bytes in, bytes out.
+//! SCRAM-SHA-256 (RFC 5802 and 7677), both sides, without sockets: bytes in, bytes out.
 //!
-//! As the server, Freshet checks a client's proof against a verifier, and recovers from it the key with which it logs
-//! in as that client; as the client, it logs in with a password or such a key. Both sides keep to what PostgreSQL
-//! makes of the mechanism (its manual, "SASL Authentication"; `auth-scram.c` and `fe-auth-scram.c`), down to the
-//! errors: the user name in the exchange is ignored, authorization identities and mandatory extensions are refused,
+//! As the server, Freshet checks a client's proof against a verifier, and computes from it the key with which it logs in as this client. As the
+//! client, Freshet logs in with a password or with this key. Both sides follow PostgreSQL (its manual, "SASL Authentication"; `auth-scram.c` and
+//! `fe-auth-scram.c`), including the errors: the user name in the exchange is ignored, authorization identities and mandatory extensions are refused,
 //! and `tls-server-end-point` is the only channel binding.
 
 use std::borrow::Cow;
@@ -22,22 +21,22 @@ use crate::tls::ChannelBinding;
 pub const SCRAM: &str = "SCRAM-SHA-256";
 /// The mechanism with channel binding.
 pub const SCRAM_PLUS: &str = "SCRAM-SHA-256-PLUS";
-/// Longest SASL message that PostgreSQL takes (`PG_MAX_SASL_MESSAGE_LENGTH`).
+/// Longest SASL message that PostgreSQL accepts (`PG_MAX_SASL_MESSAGE_LENGTH`).
 pub const SASL_MESSAGE_BYTES_MAX: usize = 1024;
 /// `SCRAM_RAW_NONCE_LEN` in PostgreSQL's `common/scram-common.h`.
 const NONCE_BYTES: usize = 18;
-/// Iterations that a server may ask of us: some tenths of a second's work. PostgreSQL derives verifiers with 4,096.
+/// Limit of iterations that a server may ask for: some tenths of a second of CPU. PostgreSQL derives verifiers with 4,096.
 const ITERATIONS_MAX: u32 = 1_000_000;
 /// The gs2 header with channel binding.
 const GS2_PLUS: &str = "p=tls-server-end-point,,";
 
-/// Why an exchange failed. Texts and codes of what a client did wrong are PostgreSQL's own.
+/// Why an exchange failed. Messages and codes of a client's error are PostgreSQL's own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScramError {
     /// The proof does not match, or there is no such user.
     #[error("password authentication failed")]
     WrongPassword,
-    /// A message that the grammar does not know. The detail is safe to show.
+    /// A message that does not follow the grammar. The detail is safe to show.
     #[error("malformed SCRAM message: {0}")]
     Malformed(Cow<'static, str>),
     /// An authorization identity.
@@ -46,7 +45,7 @@ pub enum ScramError {
     /// `m=`
     #[error("client requires an unsupported SCRAM extension")]
     Extension,
-    /// The nonce has characters that it must not have.
+    /// The nonce has characters that are not allowed.
     #[error("non-printable characters in SCRAM nonce")]
     Nonce,
     /// The nonce is not that of the exchange.
@@ -55,37 +54,37 @@ pub enum ScramError {
     /// A channel binding that is not `tls-server-end-point`.
     #[error("unsupported SCRAM channel-binding type \"{0}\"")]
     BindingType(String),
-    /// The client believes that we have no channel binding: somebody in between made it believe so.
+    /// The client believes that Freshet does not support channel binding: an attacker in between changed the offer.
     #[error("SCRAM channel binding negotiation error")]
     Downgrade,
-    /// The client's channel binding data is that of another connection.
+    /// The client's channel binding data belongs to another connection.
     #[error("SCRAM channel binding check failed")]
     Binding,
-    /// Binding data without channel binding, or another flag than at first.
+    /// Binding data without channel binding, or another flag than in the first message.
     #[error("unexpected SCRAM channel-binding attribute in client-final-message")]
     BindingUnexpected,
-    /// No random numbers are to be had.
+    /// The operating system has no random numbers.
     #[error("could not generate nonce")]
     NoRandom,
-    /// As the client: there is no secret that is good for SCRAM.
+    /// As the client: Freshet has no secret for SCRAM.
     #[error("the server asks for {SCRAM}, and there is neither a password nor a key for it")]
     NoSecret,
-    /// As the client: `channel_binding=require` cannot be had.
+    /// As the client: `channel_binding=require` is not possible.
     #[error("channel binding is required, but it cannot be had with this server on this connection")]
     BindingRequired,
-    /// As the client: the server asks for too much work.
+    /// As the client: the server asks for too many iterations.
     #[error("the server asks for {0} iterations, more than {ITERATIONS_MAX}")]
     Iterations(u32),
-    /// As the client: the server says that the exchange failed.
+    /// As the client: the server reports that the exchange failed.
     #[error("error received from server in SCRAM exchange: {0}")]
     Refused(String),
-    /// As the client: the server does not know the user's verifier, so it is not the server it claims to be.
+    /// As the client: the server does not know the user's verifier, so it is another server.
     #[error("incorrect server signature")]
     ServerSignature,
 }
 
 impl ScramError {
-    /// The primary message of the error that the client is sent.
+    /// The primary message of the error sent to the client.
     pub fn message(&self) -> String {
         match self {
             Self::Malformed(_) => "malformed SCRAM message".into(),
@@ -123,23 +122,23 @@ fn malformed(detail: impl Into<Cow<'static, str>>) -> ScramError {
     ScramError::Malformed(detail.into())
 }
 
-/// The server's side: made by the client's first message, used up by its last.
+/// The server's side: the client's first message creates it, the client's last message consumes it.
 pub struct ScramServer {
     verifier: ScramVerifier,
     /// The `c=` that the last message must have.
     binding: String,
-    /// Whether that holds channel binding data.
+    /// Whether `binding` holds channel binding data.
     plus: bool,
     nonce: Vec<u8>,
-    /// client-first-message-bare and server-first-message with a comma behind each.
+    /// client-first-message-bare and server-first-message, each followed by a comma.
     transcript: Vec<u8>,
 }
 
 impl ScramServer {
     /// Answers client-first-message (the data in SASLInitialResponse) with server-first-message.
     ///
-    /// `plus`: the client chose [`SCRAM_PLUS`]. `end_point`: the tls-server-end-point data of our certificate; None
-    /// where [`SCRAM_PLUS`] was not offered.
+    /// `plus`: the client chose [`SCRAM_PLUS`]. `end_point`: the tls-server-end-point data of Freshet's certificate; None if [`SCRAM_PLUS`] was not
+    /// offered.
     pub fn start(
         verifier: ScramVerifier,
         plus: bool,
@@ -169,7 +168,7 @@ impl ScramServer {
         Ok((Self { verifier, binding: BASE64.encode(binding), plus, nonce, transcript }, server_first))
     }
 
-    /// Checks client-final-message; gives server-final-message and the keys of the client, who knows the password.
+    /// Checks client-final-message. Returns server-final-message and the client's keys, if the client knows the password.
     pub fn finish(self, client_final: &[u8]) -> Result<(Vec<u8>, ClientKeys), ScramError> {
         let mut rest = Attributes::of(client_final)?;
         if rest.value(b'c')? != self.binding.as_bytes() {
@@ -183,7 +182,7 @@ impl ScramServer {
         let transcript = [self.transcript.as_slice(), without_proof];
         let signature = hmac(self.verifier.stored_key.as_slice(), &transcript);
         let client_key = xor(&proof, &signature);
-        // Everything is computed for users that do not exist, too, so that time does not tell them apart.
+        // The work is the same for users that do not exist, so that the time does not reveal them.
         let right = sha256(client_key.as_slice()).ct_eq(self.verifier.stored_key.as_slice());
         let server_signature = BASE64.encode(hmac(self.verifier.server_key.as_slice(), &transcript));
         if !bool::from(right) || self.verifier.doomed {
@@ -252,22 +251,21 @@ impl<'a> ClientFirst<'a> {
     }
 }
 
-/// The client's side: our first message, then the proof, then the server's proof is checked.
+/// The client's side: it sends the first message, then the proof, and checks the server's proof.
 pub struct ScramClient {
     credentials: Credentials,
     /// The gs2 header with the channel binding data, as `c=` repeats it.
     binding: String,
     bare: String,
     nonce: String,
-    /// What the server must sign with, once it was asked for.
+    /// The signature that the server must send; set with the proof.
     server_signature: Option<Key>,
 }
 
 impl ScramClient {
-    /// Chooses the mechanism and makes client-first-message.
+    /// Chooses the mechanism and creates client-first-message.
     ///
-    /// `end_point`: the tls-server-end-point data of the server's certificate, None without TLS. `offered_plus`: the
-    /// server offers [`SCRAM_PLUS`].
+    /// `end_point`: the tls-server-end-point data of the server's certificate, None without TLS. `offered_plus`: the server offers [`SCRAM_PLUS`].
     pub fn start(
         credentials: &Credentials,
         end_point: Option<&[u8]>,
@@ -281,7 +279,7 @@ impl ScramClient {
         let (mechanism, gs2, data) = match end_point {
             Some(data) if offered_plus => (SCRAM_PLUS, GS2_PLUS, data),
             _ if binding == ChannelBinding::Require => return Err(ScramError::BindingRequired),
-            // We could, and the server says that it cannot. If it can, it notices that somebody is in between.
+            // Freshet supports channel binding and the server did not offer it. If the server did, it detects an attacker in between.
             Some(_) => (SCRAM, "y,,", [].as_slice()),
             None => (SCRAM, "n,,", [].as_slice()),
         };
@@ -292,7 +290,7 @@ impl ScramClient {
         Ok((Self { credentials: credentials.clone(), binding, bare, nonce, server_signature: None }, mechanism, first))
     }
 
-    /// Answers server-first-message with client-final-message. As slow as the server's number of iterations makes it.
+    /// Answers server-first-message with client-final-message. The time grows with the server's number of iterations.
     pub fn proof(&mut self, server_first: &[u8]) -> Result<Vec<u8>, ScramError> {
         let mut rest = Attributes::of(server_first)?;
         let nonce = rest.value(b'r')?;
@@ -344,7 +342,7 @@ fn keys_of(password: &Secret, salt: &[u8], iterations: u32) -> ClientKeys {
     ClientKeys { client_key: client_key(&salted), server_key: server_key(&salted) }
 }
 
-/// What is left of a message, read attribute by attribute as PostgreSQL reads it.
+/// The rest of a message, read attribute by attribute as PostgreSQL reads it.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {
@@ -373,7 +371,7 @@ impl<'a> Attributes<'a> {
         Ok(())
     }
 
-    /// The value of an attribute that must be this one.
+    /// The value of the next attribute, which must be this one.
     fn value(&mut self, attribute: u8) -> Result<&'a [u8], ScramError> {
         if self.peek() != attribute {
             let (expected, found) = (char::from(attribute), shown(self.peek()));
@@ -382,7 +380,7 @@ impl<'a> Attributes<'a> {
         Ok(self.any()?.1)
     }
 
-    /// Whatever attribute comes, with its value.
+    /// The next attribute, with its value.
     fn any(&mut self) -> Result<(u8, &'a [u8]), ScramError> {
         let attribute = self.peek();
         if attribute == 0 {
@@ -403,7 +401,7 @@ impl<'a> Attributes<'a> {
         Ok((attribute, value))
     }
 
-    /// The end of client-final-message: what stands before the proof, and the proof.
+    /// The end of client-final-message: the text before the proof, and the proof.
     fn proof(&mut self, message: &'a [u8]) -> Result<(&'a [u8], Key), ScramError> {
         let (before, proof) = loop {
             let before = message.len().saturating_sub(self.0.len() + 1);
@@ -419,12 +417,12 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// A client's character, safe to show (`sanitize_char`).
+/// A character from the client, safe to show (`sanitize_char`).
 fn shown(byte: u8) -> String {
     if byte.is_ascii_graphic() { format!("'{}'", char::from(byte)) } else { format!("0x{byte:02x}") }
 }
 
-/// A client's text, safe to show (`sanitize_str`).
+/// A text from the client, safe to show (`sanitize_str`).
 fn sanitized(text: &[u8]) -> String {
     text.iter().take(30).map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '?' }).collect()
 }
@@ -487,7 +485,7 @@ mod tests {
         client.verify(&last).unwrap();
     }
 
-    /// One exchange of our client with our server; gives the keys that the server recovered.
+    /// One exchange of Freshet's client side with its server side; returns the keys that the server recovered.
     fn exchange(
         credentials: &Credentials,
         verifier: ScramVerifier,
@@ -525,19 +523,19 @@ mod tests {
         assert_eq!(run(some, some, ChannelBinding::Prefer), Ok(SCRAM_PLUS));
         assert_eq!(run(some, some, ChannelBinding::Require), Ok(SCRAM_PLUS));
         assert_eq!(run(some, some, ChannelBinding::Disable), Ok(SCRAM));
-        // The server does not offer it, and the client says "y".
+        // The server does not offer channel binding, and the client sends "y".
         assert_eq!(run(some, None, ChannelBinding::Prefer), Ok(SCRAM));
         assert_eq!(run(some, None, ChannelBinding::Require), Err(ScramError::BindingRequired));
         assert_eq!(run(None, None, ChannelBinding::Require), Err(ScramError::BindingRequired));
-        // Somebody in between has another certificate.
+        // An attacker in between has another certificate.
         assert_eq!(run(some, other, ChannelBinding::Prefer), Err(ScramError::Binding));
-        // Somebody in between hides the offer.
+        // An attacker in between removes the offer.
         let (_, _, first) = ScramClient::start(&password("pencil"), some, false, ChannelBinding::Prefer).unwrap();
         let error = ScramServer::start(verifier(), false, some, &first).err().unwrap();
         assert_eq!((&error, error.sqlstate()), (&ScramError::Downgrade, "28000"));
     }
 
-    /// Our server with a client of another implementation.
+    /// Freshet's server side with a client of another implementation.
     #[test]
     fn another_client() {
         let bindings: [(fn() -> sasl::ChannelBinding, _); 4] = [
@@ -673,7 +671,7 @@ mod tests {
         }
     }
 
-    /// No message, however it is damaged, gets in or panics.
+    /// No damaged message is accepted or panics.
     #[test]
     fn damaged_messages() {
         let (mut client, _, first) =
@@ -696,7 +694,7 @@ mod tests {
             }
         }
         for at in 0..first.len() {
-            // May be accepted: a shorter nonce is a nonce.
+            // This may be accepted: a shorter nonce is valid.
             let _ = ScramServer::start(verifier(), false, None, first.get(..at).unwrap());
         }
         assert!(server.finish(&last).is_ok());
@@ -740,7 +738,7 @@ mod tests {
         for last in ["", "v=", "v=AAAA", "x=1"] {
             assert!(matches!(verified(last), ScramError::Malformed(_)), "{last}");
         }
-        // Nothing was proved, so nothing can be right.
+        // No proof was sent, so no signature is accepted.
         assert_eq!(start().verify(format!("v={wrong}").as_bytes()).unwrap_err(), ScramError::ServerSignature);
     }
 

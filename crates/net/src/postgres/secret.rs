@@ -1,10 +1,8 @@
-//! What proves who somebody is: passwords, the verifiers that a server keeps of them, and the keys that a login
-//! leaves behind.
+//! Secrets: passwords, the verifiers that a server stores for them, and the keys that a login reveals.
 //!
-//! A verifier lets its holder check a password, not log in with it. From a SCRAM verifier together with one good
-//! login, however, the client's key comes to light (RFC 5802, section 3), and that key logs in elsewhere as the same
-//! user without the password being known: this is how Freshet opens connections in a client's name. None of these
-//! values is ever shown: their `Debug` says `***`, and memory is wiped when they go.
+//! A verifier can check a password, but it cannot log in. A SCRAM verifier and one successful login together reveal the client's key (RFC 5802,
+//! section 3). This key logs in elsewhere as the same user without the password: Freshet opens connections in a client's name with it. None of these
+//! values is ever shown: `Debug` prints `***`, and the memory is wiped when they are dropped.
 
 use std::fmt;
 use std::io;
@@ -22,11 +20,11 @@ use zeroize::{Zeroize, Zeroizing};
 /// A key or a hash of SHA-256.
 pub(super) type Key = Zeroizing<[u8; 32]>;
 
-/// What PostgreSQL derives verifiers with unless `scram_iterations` says otherwise.
+/// PostgreSQL's number of iterations of a verifier, unless `scram_iterations` says otherwise.
 pub const ITERATIONS_DEFAULT: u32 = 4096;
 /// `SCRAM_DEFAULT_SALT_LEN` in PostgreSQL's `common/scram-common.h`.
 const SALT_BYTES: usize = 16;
-/// What a SCRAM verifier begins with, in pg_authid too.
+/// The prefix of a SCRAM verifier, also in pg_authid.
 const SCRAM_PREFIX: &str = "SCRAM-SHA-256$";
 
 /// A password.
@@ -34,12 +32,12 @@ const SCRAM_PREFIX: &str = "SCRAM-SHA-256$";
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes a password over.
+    /// Takes ownership of a password.
     pub fn new(password: String) -> Self {
         Self(Zeroizing::new(password))
     }
 
-    /// The password itself, for the place that needs it.
+    /// The password itself, for the code that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -59,7 +57,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a SCRAM login can be made with in place of the password.
+/// The keys with which a SCRAM login is possible without the password.
 #[derive(Clone)]
 pub struct ClientKeys {
     pub(super) client_key: Key,
@@ -73,16 +71,16 @@ impl fmt::Debug for ClientKeys {
     }
 }
 
-/// What Freshet can log in to the upstream with.
+/// The credentials with which Freshet logs in to the upstream.
 #[derive(Clone, Debug)]
 pub enum Credentials {
-    /// Nothing: the upstream must ask for nothing.
+    /// None: the upstream must not ask for any.
     Nothing,
-    /// The password: good for every method.
+    /// The password: for every method.
     Password(Secret),
-    /// A client's keys: good for SCRAM.
+    /// A client's keys: for SCRAM.
     Scram(ClientKeys),
-    /// The password's hash: good for md5.
+    /// The password's hash: for md5.
     Md5(Md5Hash),
 }
 
@@ -91,25 +89,25 @@ pub enum Credentials {
 pub struct Md5Hash(Zeroizing<[u8; 32]>);
 
 impl Md5Hash {
-    /// The hash that pg_authid keeps of this password.
+    /// The hash that pg_authid stores for this password.
     pub fn of(password: &str, user: &str) -> Self {
         Self(hex_md5(&[password.as_bytes(), user.as_bytes()]))
     }
 
-    /// What a client answers to this salt, `md5` in front.
+    /// A client's answer to this salt, with the prefix `md5`.
     pub fn answer(&self, salt: [u8; 4]) -> String {
         let hash = hex_md5(&[self.0.as_slice(), &salt]);
         format!("md5{}", String::from_utf8_lossy(hash.as_slice()))
     }
 
-    /// Whether this is the right answer to the salt. Takes the same time for every wrong answer.
+    /// Whether this is the right answer to the salt. The time is the same for every wrong answer.
     pub fn check(&self, salt: [u8; 4], answer: &[u8]) -> bool {
         self.answer(salt).as_bytes().ct_eq(answer).into()
     }
 
     fn parse(digits: &str) -> Option<Self> {
         let digits: [u8; 32] = digits.as_bytes().try_into().ok()?;
-        // Upper case is no hash to PostgreSQL either (get_password_type).
+        // PostgreSQL does not take upper case for a hash either (get_password_type).
         digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f')).then(|| Self(Zeroizing::new(digits)))
     }
 }
@@ -120,12 +118,12 @@ impl fmt::Debug for Md5Hash {
     }
 }
 
-/// A seed made of a secret, which it does not tell.
+/// A seed computed from a secret; it does not reveal the secret.
 pub fn hash(secret: &[u8]) -> [u8; 32] {
     Sha256::new_with_prefix(b"freshet: users who do not exist\0").chain_update(secret).finalize().into()
 }
 
-/// Random bytes that nobody can guess.
+/// Cryptographically secure random bytes.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let source = rustls::crypto::ring::default_provider().secure_random;
@@ -133,31 +131,31 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// What a server keeps of a password, to check it by.
+/// The verifier that a server stores to check a password.
 #[derive(Clone, Debug)]
 pub enum Verifier {
     /// For SCRAM-SHA-256.
     Scram(ScramVerifier),
-    /// For md5, and for nothing else.
+    /// For md5 only.
     Md5(Md5Hash),
 }
 
-/// A text that is no verifier. It does not repeat the text, which may be a password.
+/// A text that is not a verifier. The error does not repeat the text, which may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadVerifier {
-    /// It looks like anything, a plain password for example.
+    /// The text has neither form; it may be a plain password.
     #[error(
         "neither a SCRAM-SHA-256 verifier nor an md5 hash; plain passwords are not taken: set the password in the \
          database (\\password in psql) and copy what SELECT rolpassword FROM pg_authid shows"
     )]
     Unknown,
-    /// It begins as a SCRAM verifier and does not go on as one.
+    /// The text has the prefix of a SCRAM verifier and is not one.
     #[error("a damaged SCRAM-SHA-256 verifier: SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY is the form")]
     Scram,
 }
 
 impl Verifier {
-    /// Reads the form of pg_authid: `SCRAM-SHA-256$4096:salt$stored:server` or `md5` and 32 digits.
+    /// Parses the form of pg_authid: `SCRAM-SHA-256$4096:salt$stored:server` or `md5` and 32 digits.
     pub fn parse(text: &str) -> Result<Self, BadVerifier> {
         if let Some(rest) = text.strip_prefix(SCRAM_PREFIX) {
             return ScramVerifier::parse(rest).map(Self::Scram).ok_or(BadVerifier::Scram);
@@ -165,7 +163,7 @@ impl Verifier {
         text.strip_prefix("md5").and_then(Md5Hash::parse).map(Self::Md5).ok_or(BadVerifier::Unknown)
     }
 
-    /// Something that only who knows the verifier can tell.
+    /// A secret that is computed from the verifier.
     pub fn to_secret(&self) -> String {
         match self {
             Self::Scram(verifier) => verifier.to_string(),
@@ -173,7 +171,7 @@ impl Verifier {
         }
     }
 
-    /// Whether this is `user`'s password. As slow as the verifier's number of iterations makes it.
+    /// Whether this is `user`'s password. The time grows with the verifier's number of iterations.
     #[cfg(test)]
     fn check_password(&self, password: &str, user: &str) -> bool {
         match self {
@@ -190,7 +188,7 @@ pub struct ScramVerifier {
     pub(super) salt: Vec<u8>,
     pub(super) stored_key: Key,
     pub(super) server_key: Key,
-    /// No password matches, even if the keys do.
+    /// No password matches, even if the keys do: the verifier is a mock.
     pub(super) doomed: bool,
 }
 
@@ -207,9 +205,8 @@ impl ScramVerifier {
         }
     }
 
-    /// A verifier that nothing matches, for a user that does not exist: the same one at every attempt, because a salt
-    /// that changes would give away that there is no such user. `seed` is kept secret; `iterations` are those of real
-    /// verifiers.
+    /// A verifier that nothing matches, for a user that does not exist. It is the same at every attempt, because a changing salt would reveal that
+    /// the user does not exist. `seed` is secret; `iterations` are those of real verifiers.
     pub fn mock(seed: &[u8; 32], user: &str, iterations: u32) -> Self {
         let part = |name: &[u8]| hmac(seed, &[name, user.as_bytes()]);
         let salt = part(b"salt").iter().copied().take(SALT_BYTES).collect();
@@ -217,7 +214,7 @@ impl ScramVerifier {
         Self { iterations, salt, stored_key, server_key, doomed: true }
     }
 
-    /// How often the password is hashed.
+    /// The number of iterations.
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
@@ -229,7 +226,7 @@ impl ScramVerifier {
         bool::from(key.ct_eq(self.server_key.as_slice())) && !self.doomed
     }
 
-    /// Reads what stands behind the prefix.
+    /// Parses the text behind the prefix.
     fn parse(text: &str) -> Option<Self> {
         let (head, keys) = text.split_once('$')?;
         let (iterations, salt) = head.split_once(':')?;
@@ -286,10 +283,10 @@ pub(super) fn salted_password(password: &str, salt: &[u8], iterations: u32) -> K
     sum
 }
 
-/// The password as it is hashed: by SASLprep (RFC 4013), or as it is where that refuses it.
+/// The password in the form that is hashed: prepared by SASLprep (RFC 4013), or unchanged if SASLprep refuses it.
 ///
-/// As PostgreSQL has it (`common/saslprep.c`), whose passwords may be in any encoding. It looks for what is refused
-/// before it normalizes, not behind, which makes a difference for characters that are normalized away.
+/// This follows PostgreSQL (`common/saslprep.c`), whose passwords may be in any encoding. PostgreSQL looks for prohibited characters before it
+/// normalizes, not after. The order matters for characters that the normalization removes.
 fn sasl_prepared(password: &str) -> Zeroizing<String> {
     if password.is_ascii() {
         return Zeroizing::new(password.to_owned());
@@ -316,7 +313,7 @@ fn is_prohibited(c: char) -> bool {
         || tables::unassigned_code_point(c)
 }
 
-/// RFC 3454, section 6: where letters run from right to left, all of them do, the first and the last included.
+/// RFC 3454, section 6: if a text has right-to-left letters, all its letters are right-to-left, and so are its first and last characters.
 fn is_mixed_in_direction(text: &[char]) -> bool {
     let leftward = |c: &char| tables::bidi_r_or_al(*c);
     text.iter().any(leftward)
@@ -365,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    /// What SASLprep maps, normalizes, refuses, and what PostgreSQL sees otherwise than RFC 4013.
+    /// Characters that SASLprep maps, normalizes or refuses, and those that PostgreSQL treats differently from RFC 4013.
     const PASSWORDS: &[&str] = &[
         "secret",
         " two  words ",
@@ -390,7 +387,7 @@ mod tests {
         "\u{221}ä",
     ];
 
-    /// Verifiers of a real server are those that are derived here, for every password.
+    /// For every password, the derived verifier is the one of a real server.
     #[test]
     fn postgresql_derives_the_same() -> anyhow::Result<()> {
         for major in [15, 18] {
@@ -418,7 +415,7 @@ mod tests {
         Ok(())
     }
 
-    /// Against another implementation, whose result carries `md5` too.
+    /// Compared with another implementation, whose result has the prefix `md5` too.
     #[test]
     fn md5_answers() {
         for (user, password) in [("md5_user", "password"), ("", ""), ("ü", "ß\0")] {

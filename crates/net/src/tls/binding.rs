@@ -1,15 +1,14 @@
-//! `tls-server-end-point` (RFC 5929, section 4.1): a hash of the server's certificate that SCRAM-SHA-256-PLUS signs, so
-//! that nobody can stand between the two ends with another certificate.
+//! `tls-server-end-point` (RFC 5929, section 4.1): a hash of the server's certificate. SCRAM-SHA-256-PLUS signs it, so that an attacker between
+//! client and server cannot use another certificate.
 
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::signature_algorithm::SignatureAlgorithm;
 
-/// The certificate's hash by the hash function of its own signature, SHA-256 where that is MD5 or SHA-1.
+/// The certificate's hash, by the hash function of its own signature; SHA-256 if that is MD5 or SHA-1.
 ///
-/// None where the signature names no hash function, as Ed25519: RFC 5929 defines nothing for it, and PostgreSQL cannot
-/// bind either.
+/// None if the signature names no hash function, as with Ed25519. RFC 5929 defines nothing for this case, and PostgreSQL cannot bind either.
 pub(super) fn end_point(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let signature = &parsed.signature_algorithm;
@@ -21,7 +20,7 @@ pub(super) fn end_point(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     digest(&algorithm, certificate)
 }
 
-/// By the object identifier of the signature's algorithm, or of the hash function alone.
+/// The hash of `bytes`. `algorithm` is the object identifier of a signature algorithm or of a hash function.
 fn digest(algorithm: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     match algorithm {
         // MD5 and SHA-1: with RSA, with ECDSA, alone.

@@ -1,8 +1,8 @@
-//! TLS to the upstream, as libpq means its options.
+//! TLS to the upstream, with libpq's meaning of the options.
 //!
-//! As in libpq, it is the root certificates that decide whether the server's certificate is verified: wherever there are
-//! some (`sslrootcert`, `~/.postgresql/root.crt`) it has to come from one of them, in every `sslmode`; `verify-ca` and
-//! `verify-full` cannot do without, and `verify-full` alone looks at the name.
+//! As in libpq, the root certificates decide whether the server's certificate is verified. If there are root certificates (`sslrootcert`,
+//! `~/.postgresql/root.crt`), the certificate must come from one of them in every `sslmode`. `verify-ca` and `verify-full` require root certificates,
+//! and only `verify-full` checks the name.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,7 +29,7 @@ use super::options::{RootCert, SslMode, SslNegotiation, TlsOptions};
 use super::trust::{self, Authorities, Usage};
 use super::{ALPN, binding, name, provider};
 
-/// How TLS is spoken to the upstream.
+/// The TLS configuration of connections to the upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamTls {
     pub(super) config: Arc<ClientConfig>,
@@ -68,8 +68,7 @@ impl UpstreamTls {
         })
     }
 
-    /// The client's side of the handshake with the server that is known by this host name or address. It has no time
-    /// limit of its own.
+    /// The client's side of the handshake. `server_name` is the host name or address of the server. It has no time limit of its own.
     pub async fn connect<S>(&self, stream: S, server_name: &str) -> io::Result<Connected<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -80,13 +79,13 @@ impl UpstreamTls {
                 let text = format!("\"{server_name}\" is no host name that a certificate could be verified for");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            // Nobody looks at it: no name is sent for an address.
+            // This name is never used: no server name is sent for an address.
             Err(_) => ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into()),
         };
         let stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(explain)?;
         let (_, session) = stream.get_ref();
         if self.direct && session.alpn_protocol() != Some(ALPN) {
-            // A server that does not know PostgreSQL's protocol could be made to answer one meant for another.
+            // Without ALPN, an attacker could redirect the connection to a server of another protocol.
             let text = "direct SSL connection was established without ALPN protocol negotiation extension";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
@@ -95,7 +94,7 @@ impl UpstreamTls {
     }
 }
 
-/// Adds to what rustls says where to look.
+/// Adds to rustls's error a hint where to look.
 fn explain(error: io::Error) -> io::Error {
     let hint = match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
@@ -122,7 +121,7 @@ fn client_certificate(options: &TlsOptions, provider: &CryptoProvider) -> Result
 #[derive(Debug)]
 struct ServerVerifier {
     algorithms: WebPkiSupportedAlgorithms,
-    /// None: every certificate is good.
+    /// None: every certificate is accepted.
     trusted: Option<Trusted>,
     verifies_name: bool,
 }
@@ -165,7 +164,7 @@ impl Trusted {
         };
         let mut store = RootCertStore::empty();
         for certificate in &roots {
-            // One odd authority of the system's hundred is no reason to trust none.
+            // One unreadable authority among the system's hundred does not make the others unusable.
             if let (Err(error), RootCert::File(path)) = (store.add(certificate.clone()), root) {
                 return Err(TlsError::BadCertificate { path: path.clone(), reason: error.to_string() });
             }
@@ -179,7 +178,7 @@ impl Trusted {
         Ok(Self { webpki, authorities: Authorities { roots, crls, algorithms } })
     }
 
-    /// The chain alone: webpki looks at the name last, and by other rules than libpq's.
+    /// Verifies the chain only: webpki checks the name last, and by other rules than libpq's.
     fn verify_chain(
         &self,
         leaf: &CertificateDer<'_>,
@@ -214,7 +213,7 @@ fn system_roots() -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found.certs)
 }
 
-/// As it was written in the upstream's address; both ends of the comparison ignore case.
+/// The host as written in the upstream's address. The comparison ignores case.
 fn host(name: &ServerName<'_>) -> String {
     match name {
         ServerName::DnsName(name) => name.as_ref().to_owned(),

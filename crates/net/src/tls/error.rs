@@ -1,4 +1,4 @@
-//! What can be wrong with certificates, keys and options. Each text names the file and says what to do.
+//! Errors in certificates, keys and options. Each message names the file and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
-    /// The private key belongs to someone else.
+    /// The private key belongs to another user.
     #[error(
         "private key file {} must belong to the user that runs Freshet or to root; do: chown and chmod 0600 {}",
         path.display(), path.display()
@@ -80,7 +80,7 @@ pub enum TlsError {
         /// What rustls says.
         reason: String,
     },
-    /// The key is another certificate's.
+    /// The key belongs to another certificate.
     #[error("the private key in {} does not belong to the certificate in {}; give the pair made together", key.display(), cert.display())]
     KeyMismatch {
         /// The certificate's file.
@@ -104,7 +104,7 @@ pub enum TlsError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The server's certificate is to be verified and there is nothing to verify it by.
+    /// The server's certificate must be verified, but there are no root certificates.
     #[error(
         "root certificate file does not exist: sslmode={mode} verifies the server's certificate; give the file of its \
          authority (sslrootcert=FILE, or ~/.postgresql/root.crt), sslrootcert=system for the operating system's, or \
@@ -114,7 +114,7 @@ pub enum TlsError {
         /// The mode's name.
         mode: &'static str,
     },
-    /// Everyone can have a certificate of a public authority, so the name has to be verified too (libpq's rule).
+    /// Anyone can get a certificate of a public authority, so the name must be verified too (libpq's rule).
     #[error("sslrootcert=system needs sslmode=verify-full: with less, any server with a public certificate is trusted")]
     WeakMode,
     /// The operating system has no certificates.

@@ -1,4 +1,4 @@
-//! Certificates and keys from PEM files, with PostgreSQL's rules for who may read a private key.
+//! Certificates and keys from PEM files, with PostgreSQL's rules for the access rights of a private key.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,12 +13,12 @@ use zeroize::Zeroizing;
 
 use super::error::TlsError;
 
-/// Group may write or execute, others anything (`S_IWGRP | S_IXGRP | S_IRWXO`).
+/// The group may write or execute, or others have any right (`S_IWGRP | S_IXGRP | S_IRWXO`).
 const MORE_THAN_0640: u32 = 0o037;
-/// Group or others anything (`S_IRWXG | S_IRWXO`).
+/// The group or others have any right (`S_IRWXG | S_IRWXO`).
 const MORE_THAN_0600: u32 = 0o077;
 
-/// Whose private key it is: the server's has one rule more.
+/// The owner of a private key: the server's key has one rule more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyOf {
     /// `check_ssl_key_file_permissions` of the server.
@@ -54,9 +54,9 @@ pub(super) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationL
     Ok(all)
 }
 
-/// A certificate chain with its key, which is checked to belong to it.
+/// A certificate chain with its key. The key is checked to belong to the certificate.
 ///
-/// The check is not rustls's own, which refuses X.509 version 1 (see [`super::trust`]).
+/// The check is not rustls's, because rustls refuses X.509 version 1 (see [`super::trust`]).
 pub(super) fn certified_key(
     cert: &Path,
     key: &Path,

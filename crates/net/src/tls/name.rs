@@ -1,19 +1,19 @@
-//! Whom a certificate is for, by libpq's rules (`fe-secure-common.c`, `pgtls_verify_peer_name_matches_certificate_guts`).
+//! The hosts that a certificate is valid for, by libpq's rules (`fe-secure-common.c`, `pgtls_verify_peer_name_matches_certificate_guts`).
 //!
-//! rustls looks at `subjectAltName` alone. libpq takes the subject's common name where there is no alternative name of the
-//! host's kind, and the certificates that PostgreSQL's manual tells how to make have nothing else.
+//! rustls reads `subjectAltName` alone. libpq takes the subject's common name if there is no alternative name of the host's kind. Certificates made
+//! by the commands in PostgreSQL's manual have only a common name.
 
 use std::net::IpAddr;
 
 use x509_parser::prelude::{GeneralName, X509Certificate};
 
-/// The first common name of the subject; None also if it holds a zero byte, which C programs would read as its end.
+/// The first common name of the subject. None also if it holds a zero byte, which C programs would take for its end.
 pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
     let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
     (!name.contains('\0')).then_some(name)
 }
 
-/// Whether a certificate is for a host, given as a name or as an address.
+/// Whether a certificate is valid for a host, given as a name or as an address.
 pub(super) fn is_for(certificate: &X509Certificate<'_>, host: &str) -> bool {
     let address: Option<IpAddr> = host.parse().ok();
     let mut common_name_counts = true;
@@ -32,7 +32,7 @@ pub(super) fn is_for(certificate: &X509Certificate<'_>, host: &str) -> bool {
     common_name_counts && common_name(certificate).is_some_and(|name| matches_name(name, host))
 }
 
-/// All names a certificate has that count for anything, to tell them in an error.
+/// All names of a certificate that are compared with the host, for an error message.
 pub(super) fn all(certificate: &X509Certificate<'_>) -> Vec<String> {
     let alternative = certificate.subject_alternative_name().ok().flatten();
     let names = alternative.iter().flat_map(|extension| &extension.value.general_names).map(ToString::to_string);
@@ -46,7 +46,7 @@ fn is_address(address: IpAddr, bytes: &[u8]) -> bool {
     }
 }
 
-/// A wildcard stands for exactly one label, the first.
+/// A wildcard matches exactly one label, the first.
 fn matches_name(pattern: &str, host: &str) -> bool {
     if pattern.eq_ignore_ascii_case(host) {
         return true;

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 /// `sslmode`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SslMode {
-    /// Never.
+    /// No TLS.
     Disable,
-    /// Only if the server refuses a plain connection.
+    /// TLS only if the server refuses a plain connection.
     Allow,
-    /// If the server can.
+    /// TLS if the server supports it.
     #[default]
     Prefer,
-    /// Always; the certificate is verified only if a root certificate file is there.
+    /// TLS required; the certificate is verified only if there is a root certificate file.
     Require,
-    /// Always, with a certificate of a trusted authority.
+    /// TLS required, with a certificate of a trusted authority.
     VerifyCa,
-    /// Always, with a certificate of a trusted authority for the host's name.
+    /// TLS required, with a certificate of a trusted authority for the host's name.
     VerifyFull,
 }
 
@@ -35,23 +35,23 @@ pub enum SslNegotiation {
     /// `SSLRequest` first.
     #[default]
     Postgres,
-    /// The handshake at once, with ALPN (PostgreSQL 17 and later).
+    /// The handshake immediately, with ALPN (PostgreSQL 17 and later).
     Direct,
 }
 
 /// `channel_binding`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelBinding {
-    /// Never.
+    /// No channel binding.
     Disable,
-    /// If the server offers it.
+    /// Channel binding if the server offers it.
     #[default]
     Prefer,
-    /// Always.
+    /// Channel binding required.
     Require,
 }
 
-/// How the upstream leg is encrypted. Paths are resolved: libpq's default files appear here only if they exist.
+/// How connections to the upstream are encrypted. Paths are resolved: libpq's default files appear here only if they exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// `sslmode`

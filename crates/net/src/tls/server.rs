@@ -1,4 +1,4 @@
-//! The certificate that clients see.
+//! TLS with clients: the certificate that Freshet presents to them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,22 +24,22 @@ use super::{ALPN, binding, name, provider};
 /// The files of `--tls-cert`, `--tls-key` and `--tls-client-ca`, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// The certificate, followed by the intermediate ones of its chain.
+    /// The certificate, followed by the intermediate certificates of its chain.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Authorities of client certificates: with these, clients are asked for one, and what they show is verified.
+    /// Authorities of client certificates. If set, clients are asked for a certificate, and the one they present is verified.
     pub client_ca: Option<PathBuf>,
 }
 
-/// How TLS is spoken to clients, reloadable.
+/// The TLS configuration for clients, reloadable.
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerFiles,
     current: RwLock<Current>,
 }
 
-/// What the files said when they were last read and good.
+/// The contents of the files when they were last read successfully.
 #[derive(Clone, Debug)]
 struct Current {
     config: Arc<ServerConfig>,
@@ -51,9 +51,9 @@ struct Current {
 pub struct Accepted<S> {
     /// The encrypted connection.
     pub stream: TlsStream<S>,
-    /// `tls-server-end-point` of the certificate that this client was shown, for SCRAM-SHA-256-PLUS.
+    /// `tls-server-end-point` of the certificate presented to this client, for SCRAM-SHA-256-PLUS.
     pub end_point: Option<Vec<u8>>,
-    /// Common name of the certificate that the client showed, verified.
+    /// Common name of the client's verified certificate.
     pub client_name: Option<String>,
     /// Whether the client agreed on the protocol `postgresql`, as direct TLS demands.
     pub alpn: bool,
@@ -66,7 +66,7 @@ impl ServerTls {
         Ok(Self { files, current })
     }
 
-    /// Reads the files again, for connections to come. On an error the old configuration stays in use.
+    /// Reads the files again, for new connections. On an error the old configuration stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = Current::read(&self.files)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
@@ -108,7 +108,7 @@ impl Current {
     }
 }
 
-/// Verifies what clients show and demands nothing: whether a certificate is needed is a question of the login.
+/// Verifies the certificate that a client presents, but requires none: the login decides whether a certificate is required.
 #[derive(Debug)]
 struct ClientVerifier {
     webpki: Arc<dyn ClientCertVerifier>,

@@ -1,21 +1,20 @@
 //! Whether a certificate comes from a trusted authority.
 //!
-//! rustls (webpki) judges certificates of the web's public authorities and refuses some forms outright that are usual
-//! around PostgreSQL, since its manual's own commands make them (chapter "Secure TCP/IP Connections with SSL"):
+//! rustls (webpki) verifies certificates of the web's public authorities. It refuses some forms that are usual around PostgreSQL, because the
+//! commands in PostgreSQL's manual create them (chapter "Secure TCP/IP Connections with SSL"):
 //!
-//! - `openssl req -new -x509`: a self-signed certificate with `CA:TRUE` that is the server's and the root at once;
-//! - `openssl x509 -req -CA root.crt`: X.509 version 1, as OpenSSL before 3.2 makes it.
+//! - `openssl req -new -x509`: a self-signed certificate with `CA:TRUE` that is both the server's certificate and the root;
+//! - `openssl x509 -req -CA root.crt`: X.509 version 1, as OpenSSL before 3.2 creates it.
 //!
-//! OpenSSL, and with it libpq, accepts both. So webpki judges all that it can read, and [`Authorities::judge`] judges
-//! these forms by the same rules: time, signatures up to a configured root, use, revocation.
+//! OpenSSL, and with it libpq, accepts both. So webpki verifies every certificate that it can read, and [`Authorities::judge`] verifies these forms
+//! by the same rules: time, signatures up to a configured root, use, revocation.
 //!
-//! OpenSSL looks at a root's time as at any other certificate's, so that an authority retires by expiring. To webpki a
-//! root is a name and a key, for ever; hence what it accepts is judged once more by the roots in their time alone, where
-//! there are others ([`Authorities::judge_again`]).
+//! OpenSSL checks the validity period of a root as of any other certificate: an authority retires by expiring. webpki ignores the validity period of
+//! a root. So a chain that webpki accepts is verified once more with the valid roots alone, if some roots are not valid now
+//! ([`Authorities::judge_again`]).
 //!
-//! For the same reason the handshake's own signature is checked here: webpki takes no key from such a certificate. It
-//! is checked in every mode, even where the certificate is not: channel binding rests on it, as a certificate alone is
-//! no secret.
+//! The handshake's signature is checked here too, because webpki reads no key from a certificate of these forms. It is checked in every mode, even
+//! where the certificate is not verified: channel binding depends on it, since a certificate alone proves nothing.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
@@ -31,7 +30,7 @@ use x509_parser::prelude::{
 /// Longest chain from a certificate to its root; webpki allows as many intermediates.
 const CHAIN_MAX: usize = 6;
 
-/// What a certificate is shown for.
+/// The use that a certificate is verified for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Usage {
     /// By the server.
@@ -40,7 +39,7 @@ pub(super) enum Usage {
     Client,
 }
 
-/// Trusted certificates and what they have revoked.
+/// Trusted certificates and their revocation lists.
 #[derive(Debug)]
 pub(super) struct Authorities {
     pub(super) roots: Vec<CertificateDer<'static>>,
@@ -49,7 +48,7 @@ pub(super) struct Authorities {
 }
 
 impl Authorities {
-    /// Judges a certificate whose form webpki refuses; None if webpki is to judge.
+    /// Verifies a certificate of a form that webpki refuses; None if webpki can verify it.
     pub(super) fn judge(
         &self,
         leaf: &CertificateDer<'_>,
@@ -62,7 +61,7 @@ impl Authorities {
         refused.then(|| self.follow(leaf, intermediates, usage, now).map_err(Error::from))
     }
 
-    /// What webpki has accepted, it has to accept by the roots alone that may vouch now.
+    /// Verifies again a chain that webpki has accepted, with the roots that are valid now alone.
     pub(super) fn judge_again(
         &self,
         now: UnixTime,
@@ -79,8 +78,8 @@ impl Authorities {
         if accepts(store) { Ok(()) } else { Err(CertificateError::Expired) }
     }
 
-    /// Whether a root may vouch now: it is in its time, and so is, unless it is self-signed, one of those configured that
-    /// signed it, if any did.
+    /// Whether a root may be used now: it is within its validity period. If it is not self-signed and a configured certificate signed it, that
+    /// certificate must be usable too.
     fn is_current(&self, root: &X509Certificate<'_>, now: ASN1Time, below: usize) -> bool {
         if below > CHAIN_MAX || !root.validity().is_valid_at(now) {
             return false;
@@ -92,7 +91,7 @@ impl Authorities {
         above.peek().is_none() || above.any(|above| self.is_current(&above, now, below + 1))
     }
 
-    /// Goes from issuer to issuer up to a root.
+    /// Follows the chain from issuer to issuer up to a root.
     fn follow<'a>(
         &'a self,
         leaf: X509Certificate<'a>,
@@ -125,7 +124,7 @@ impl Authorities {
             && self.signed(certificate.as_raw(), issuer.public_key().raw).is_some()
     }
 
-    /// With revocation lists, each certificate needs a valid one of its issuer (libpq: `X509_V_FLAG_CRL_CHECK_ALL`).
+    /// With revocation lists, each certificate needs a valid list of its issuer (libpq: `X509_V_FLAG_CRL_CHECK_ALL`).
     fn check_revoked(
         &self,
         certificate: &X509Certificate<'_>,
@@ -148,7 +147,7 @@ impl Authorities {
         if revoked { Err(CertificateError::Revoked) } else { Ok(()) }
     }
 
-    /// Whether a certificate or revocation list carries the signature of a key, by an algorithm that webpki accepts.
+    /// Whether a certificate or revocation list is signed with a key, by an algorithm that webpki accepts.
     fn signed(&self, object: &[u8], key: &[u8]) -> Option<()> {
         // SEQUENCE { to be signed, AlgorithmIdentifier, BIT STRING }
         let (_, object) = Any::from_der(object).ok()?;
@@ -172,7 +171,7 @@ fn asn1_time(now: UnixTime) -> Result<ASN1Time, CertificateError> {
     now.ok_or(CertificateError::BadEncoding)
 }
 
-/// Time, use, and that nothing critical is left unread.
+/// Checks validity period and use, and that no critical extension is unknown.
 fn check_itself(certificate: &X509Certificate<'_>, usage: Usage, now: ASN1Time) -> Result<(), CertificateError> {
     if now < certificate.validity().not_before {
         return Err(CertificateError::NotValidYet);
@@ -194,7 +193,7 @@ fn check_itself(certificate: &X509Certificate<'_>, usage: Usage, now: ASN1Time) 
             ParsedExtension::BasicConstraints(_)
             | ParsedExtension::KeyUsage(_)
             | ParsedExtension::SubjectAlternativeName(_) => {}
-            // Names an authority may not sign for; nobody who makes these forms uses them.
+            // Name constraints are not implemented: certificates of these forms do not have them.
             ParsedExtension::NameConstraints(_) => return Err(CertificateError::UnhandledCriticalExtension),
             _ if extension.critical => return Err(CertificateError::UnhandledCriticalExtension),
             _ => {}
@@ -203,7 +202,7 @@ fn check_itself(certificate: &X509Certificate<'_>, usage: Usage, now: ASN1Time) 
     Ok(())
 }
 
-/// Whether an intermediate may sign a certificate that has so many intermediates below it.
+/// Whether an intermediate may sign a certificate that has `below` intermediates below it.
 fn may_issue(issuer: &X509Certificate<'_>, below: usize) -> bool {
     let constraints = issuer.basic_constraints().ok().flatten();
     let Some(constraints) = constraints.filter(|constraints| constraints.value.ca) else { return false };

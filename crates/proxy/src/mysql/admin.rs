@@ -1,8 +1,7 @@
-//! Answers to admin statements in this family's words, and the counters of the query cache of old.
+//! Answers to admin statements in this family's form, and the counters of the former query cache.
 //!
-//! Monitoring that was built for MySQL's and MariaDB's own query cache asks for its counters and settings by name. It gets
-//! Freshet's, under those names (MariaDB's knowledge base, "Server Status Variables" and "Query Cache"), in the order in which
-//! the servers list them. Everybody may ask for these, as everybody may there.
+//! Monitoring tools for MySQL's and MariaDB's own query cache read its counters and settings by name. They get Freshet's, under those names
+//! (MariaDB's knowledge base, "Server Status Variables" and "Query Cache"), in the order of the servers. Every user may read them, as on the servers.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,10 +10,10 @@ use freshet_sql::Admin;
 use crate::admin::{self, AdminError, Asker, Table};
 use crate::shared::Shared;
 
-/// The smallest piece of memory that the query cache took (`query_cache_min_res_unit`).
+/// The smallest block of the query cache (`query_cache_min_res_unit`).
 const UNIT_BYTES: u64 = 4096;
 
-/// Answers, or says why not.
+/// The answer, or an error.
 pub(crate) fn answer(
     shared: &Shared,
     asker: &Asker<'_>,
@@ -65,7 +64,7 @@ fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// SQL's LIKE, with `\` as escape, whatever the case.
+/// SQL's LIKE, with `\` as escape, case-insensitive.
 fn is_like(pattern: &str, name: &str) -> bool {
     let mut chars = pattern.chars();
     match chars.next() {

@@ -1,8 +1,8 @@
-//! What the services last read or heard for the sessions: the last proof, and the last groups of the binlog.
+//! Log positions and proofs that the services share with the sessions: the last proof, and the last transactions of the binlog.
 //!
-//! An application's account may not read the end of the binlog, nor what is visible, so a session cannot ask for them with its
-//! query as on PostgreSQL. Results wait for the next log-end probe of a service connection ([`crate::shared::log_end`]). Proofs are taken
-//! there too, and the last one is kept here for the fills to come.
+//! An application's account may not read the log end, nor what is visible, so a session cannot read them with its query as on PostgreSQL. Results
+//! wait for the next log-end probe of a service connection ([`crate::shared::log_end`]). Service connections take proofs too, and the last one is
+//! stored here for later fills.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use freshet_types::{Lsn, Visible};
 use freshet_wire::mysql::track::Gtid;
 
-/// Groups that are remembered. A session looks for its own within milliseconds, and can do without.
+/// Limit of stored transactions. A session looks for its own within milliseconds, and can do without.
 const DELIVERED_MAX: usize = 8192;
 
-/// The last groups of the binlog, and where they end.
+/// The last transactions of the binlog, with their ends.
 #[derive(Debug, Default)]
 struct Delivered {
     ends: HashMap<Gtid, Lsn>,
@@ -24,7 +24,7 @@ struct Delivered {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
-/// The last proof, and the last groups of the binlog that were delivered.
+/// The last proof, and the last transactions of the binlog that were delivered.
 #[derive(Debug, Default)]
 pub struct Ends {
     delivered: Mutex<Delivered>,
@@ -32,17 +32,17 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// The last proof: any query sent from now on sees what it shows.
+    /// The last proof: any query sent from now on sees everything that it shows.
     pub(crate) fn proof(&self) -> Option<Arc<Visible>> {
         self.last().1.clone()
     }
 
-    /// To be read before a proof is asked for.
+    /// Must be read before a proof is requested.
     pub(crate) fn generation(&self) -> Generation {
         self.last().0
     }
 
-    /// A proof was read from the stream's server, by a question sent in this generation.
+    /// A proof was read from the stream's server, by a query sent in this generation.
     pub(crate) fn proven(&self, generation: Generation, proof: Arc<Visible>) {
         let mut last = self.last();
         if last.0 == generation {
@@ -50,8 +50,7 @@ impl Ends {
         }
     }
 
-    /// There is no stream, or another: nothing is proven. For a new one to be called once its server is known, and before
-    /// its epoch begins.
+    /// There is no stream, or another one: nothing is proven. For a new stream this is called once its server is known, and before its epoch begins.
     pub fn forget(&self) {
         let mut last = self.last();
         *last = (Generation(last.0.0 + 1), None);
@@ -59,7 +58,7 @@ impl Ends {
         *self.groups() = Delivered::default();
     }
 
-    /// The stream has delivered a group that ends there, and what it committed was applied.
+    /// The stream has delivered a transaction that ends at `end`, and its commit was applied.
     pub fn delivered(&self, gtid: Gtid, end: Lsn) {
         let mut groups = self.groups();
         if groups.ends.insert(gtid, end).is_some() {
@@ -73,7 +72,7 @@ impl Ends {
         }
     }
 
-    /// Where the last of these groups ends, if all of them are known to be delivered.
+    /// The end of the last of these transactions, if all of them are known to be delivered.
     pub(crate) fn end_of(&self, gtids: &[Gtid]) -> Option<Lsn> {
         let groups = self.groups();
         gtids.iter().try_fold(Lsn(0), |last, gtid| groups.ends.get(gtid).map(|end| last.max(*end)))
@@ -99,7 +98,7 @@ mod tests {
         (1..=DELIVERED_MAX as u64).for_each(|number| ends.delivered(group(number), Lsn(number * 10)));
         assert_eq!(ends.end_of(&[group(3), group(2)]), Some(Lsn(30)));
         assert_eq!(ends.end_of(&[group(3), (8, 3)]), None);
-        // The same again is no further one; a further one takes the place of the oldest.
+        // A repeated transaction adds nothing; a new one replaces the oldest.
         ends.delivered(group(3), Lsn(30));
         assert!(ends.end_of(&[group(1)]).is_some());
         ends.delivered(group(0), Lsn(90_000));

@@ -1,8 +1,7 @@
 //! MySQL and MariaDB: logins, sessions and services, and what only they share.
 //!
-//! Sessions are straight-line code: the protocol is half-duplex, a command and its answer. What an application's account
-//! may not read (the end of the binlog) is read on service connections, so a result is installed a moment after its client
-//! has it: see [`ends`].
+//! Sessions are straight-line code: the protocol is half-duplex, a command and its answer. Service connections read what an application's account may
+//! not read (the log end), so a result is installed a moment after its client has it: see [`ends`].
 
 mod admin;
 mod ends;
@@ -24,30 +23,30 @@ use crate::mysql::service::Redefinitions;
 use crate::server::access::{AccessError, AccessSettings};
 use crate::shared::Shared;
 
-/// What the operator chose for MySQL or MariaDB.
+/// The operator's settings for MySQL or MariaDB.
 #[derive(Clone, Debug)]
 pub struct MySqlSettings {
     /// The upstream, and the account of the service connections.
     pub upstream: Arc<Upstream>,
-    /// Who is let in.
+    /// Access control.
     pub access: AccessSettings,
 }
 
-/// What all sessions and services of an upstream share, on top of what any upstream's do.
+/// The state that all sessions and services of an upstream share, in addition to that of any upstream.
 #[derive(Debug)]
 pub struct MySql {
     base: Arc<Shared>,
-    /// What the operator chose.
+    /// The operator's settings.
     pub own: MySqlSettings,
-    /// The numbers of the tables, which the change stream uses too.
+    /// The ids of the tables, which the change stream uses too.
     pub names: Arc<TableNames>,
-    /// What waits for a log end.
+    /// Results that wait for a log end.
     pub ends: Ends,
-    /// Who is let in.
+    /// Access control.
     pub(crate) access: Access,
     /// See [`rows`].
     described_from: Mutex<Option<End>>,
-    /// What DDL has named since the catalogue was read.
+    /// The relations that DDL has named since the catalogue was read.
     redefinitions: Redefinitions,
 }
 
@@ -74,7 +73,7 @@ impl MySql {
         })
     }
 
-    /// Reads certificates and users again. What cannot be used is returned, and stays as it was.
+    /// Reads certificates and users again. Files that cannot be used are returned, and their previous contents stay in use.
     pub fn reload_access(&self) -> Vec<AccessError> {
         self.access.reload()
     }

@@ -1,7 +1,7 @@
-//! The question for a session's context, and its answer: database, user, role and settings.
+//! The query for a session's context, and its answer: database, user, role and settings.
 //!
-//! One SELECT without a table, on the session's own connection: it takes no snapshot and opens no transaction. What it
-//! resets (FOUND_ROWS, ROW_COUNT, warnings) is reset by the SELECT too before which alone it is asked.
+//! It is one SELECT without a table, on the session's own connection: it takes no snapshot and opens no transaction. It resets FOUND_ROWS, ROW_COUNT
+//! and the warnings, but it is sent only before a SELECT that resets them as well.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use freshet_types::Reason;
 use crate::mysql::session::reading::{Reading, is_multibyte};
 use crate::session::context::Described;
 
-/// Settings of both servers that can change a result (`docs/internals/protocol.md`, section 9), or that a statement may show
-/// ([`freshet_sql::KNOWN_VARIABLES`]), behind those with a meaning here.
+/// Settings of both servers that can change a result (`docs/internals/protocol.md`, section 9), or that a statement may return
+/// ([`freshet_sql::KNOWN_VARIABLES`]), besides those with a meaning of their own here.
 const SETTINGS: &[&str] = &[
     "@@time_zone",
     "@@system_time_zone",
@@ -55,18 +55,18 @@ const MARIADB: &[&str] =
 /// Since 11.2.
 const MARIADB_11_2: &str = "@@character_set_collations";
 
-/// Positions in the answer behind the first one and before [`SETTINGS`].
+/// Number of columns behind the first one and before [`SETTINGS`].
 const FIXED_COLUMNS: usize = 7;
-/// Where `@@time_zone` is, before `@@system_time_zone`.
+/// The column of `@@time_zone`, before `@@system_time_zone`.
 const TIME_ZONE: usize = FIXED_COLUMNS;
-/// Where `@@character_set_connection` is.
+/// The column of `@@character_set_connection`.
 const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
-/// Where `@@sql_select_limit` is.
+/// The column of `@@sql_select_limit`.
 const SELECT_LIMIT: usize = FIXED_COLUMNS + 8;
 
-/// Modes under which a text means something else to the server than to Freshet, or values show otherwise. Quotes are read by the
-/// session's own ([`freshet_sql::Modes`]), and `||` is not cached in any. MariaDB's POSTGRESQL, DB2 and MAXDB are ANSI_QUOTES, PIPES_AS_CONCAT and
-/// IGNORE_SPACE, which are in the list as well, and change definitions and how they are shown. MSSQL quotes names in square brackets.
+/// SQL modes in which a text has another meaning for the server than for Freshet, or values print differently. Quotes are read by the session's own
+/// modes ([`freshet_sql::Modes`]), and `||` is not cached in any mode. MariaDB's POSTGRESQL, DB2 and MAXDB include ANSI_QUOTES, PIPES_AS_CONCAT and
+/// IGNORE_SPACE, which are in the list as well, and change definitions and how they are printed. MSSQL quotes names in square brackets.
 const MODES: &[(&str, &str)] = &[
     ("HIGH_NOT_PRECEDENCE", "sql_mode HIGH_NOT_PRECEDENCE"),
     ("PAD_CHAR_TO_FULL_LENGTH", "sql_mode PAD_CHAR_TO_FULL_LENGTH"),
@@ -75,7 +75,7 @@ const MODES: &[(&str, &str)] = &[
     ("MSSQL", "sql_mode MSSQL"),
 ];
 
-/// How much of other transactions a transaction sees.
+/// The isolation level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     ReadUncommitted,
@@ -96,10 +96,11 @@ impl Level {
     }
 }
 
-/// Behind all that is the context's, which server it is, if that is asked for: by so many columns.
+/// The last columns of the answer, if requested: the server's identity.
 const SERVER_COLUMNS: usize = 2;
 
-/// The statement that asks for everything. Which server it is is asked once per connection.
+/// The statement that asks for everything, and last for the number of rows found, which it replaces. Which server it is is asked once per
+/// connection.
 pub(crate) fn question(version: &ServerVersion, with_server: bool) -> String {
     let isolation = if version.is_mariadb { "@@tx_isolation" } else { "@@transaction_isolation" };
     let mut sql = format!(
@@ -117,30 +118,35 @@ pub(crate) fn question(version: &ServerVersion, with_server: bool) -> String {
         sql.push_str(", ");
         sql.push_str(identity::columns(version.is_mariadb));
     }
+    sql.push_str(", FOUND_ROWS()");
     sql
 }
 
-/// Takes the server out of the answer's row.
+/// Removes the number of rows found before the question from the answer's row.
+pub(crate) fn take_found_rows(row: &mut Vec<Option<String>>) -> Option<u32> {
+    row.pop()??.parse().ok()
+}
+
+/// Removes the server's identity from the answer's row.
 pub(crate) fn take_server(row: &mut Vec<Option<String>>) -> Option<ServerRun> {
     identity::read(&row.split_off(row.len().saturating_sub(SERVER_COLUMNS)))
 }
 
-/// What the session said.
+/// The session's answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Of transactions that begin from now on.
+    /// The level of transactions that begin from now on.
     pub(crate) level: Level,
     /// Each statement is a transaction of its own.
     pub(crate) autocommits: bool,
-    /// How texts are read.
+    /// How the session's texts are read.
     pub(crate) reading: Reading,
     pub(crate) described: Described,
 }
 
 impl Answer {
-    /// Reads the answer's one row; None if it has other columns. `collation`: the number that the answer's text columns bear, as all
-    /// the session's will. No variable tells it: of `SET NAMES … COLLATE …` and `SET collation_connection = …` only the first changes
-    /// it.
+    /// Reads the answer's one row; None if it has other columns. `collation`: the number in the metadata of the answer's text columns, which all of
+    /// the session's answers have. No variable contains it: of `SET NAMES … COLLATE …` and `SET collation_connection = …` only the first changes it.
     pub(crate) fn read(row: &[Option<&[u8]>], collation: Option<u16>) -> Option<Self> {
         let (autocommit, row) = row.split_first()?;
         if row.len() < FIXED_COLUMNS + SETTINGS.len() {
@@ -158,18 +164,18 @@ impl Answer {
         let charset = text(5)?;
         let connection = text(CONNECTION_CHARSET).unwrap_or_default();
         let utf8 = is_utf8(charset);
-        // What is binary is not converted, and compares as a text of the column.
+        // Binary texts are not converted, and compare as a text of the column.
         let raw = matches!((charset, connection), ("binary", "binary" | "latin1"))
             || charset == "binary" && is_utf8(connection)
             || utf8 && connection == "binary";
         let obstacle = obstacle(level, text(4)?, utf8 || raw || charset == "latin1");
         let as_sent = raw || connection == charset;
-        // To which constants are converted: `BINARY 'x'` is of other bytes.
+        // The character set to which constants are converted: `BINARY 'x'` has other bytes in a wide one.
         let wide = is_wide(connection);
         let utf8 = utf8 && !wide && !raw;
-        // `id IS NULL` finds the row that this session has inserted last.
+        // `id IS NULL` finds the row that this session inserted last.
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
-        // Nothing is read then.
+        // Then no statement reads anything.
         let wants_nothing = (text(SELECT_LIMIT) == Some("0")).then_some(Reason::Setting("sql_select_limit = 0"));
         let obstacle = obstacle.or(finds_inserted).or(wants_nothing);
         let has_mode = |name: &str| text(4).is_some_and(|modes| modes.split(',').any(|mode| mode == name));
@@ -196,12 +202,12 @@ fn is_utf8(charset: &str) -> bool {
     matches!(charset, "utf8" | "utf8mb3" | "utf8mb4" | "ascii")
 }
 
-/// The zone is one offset from UTC at all times. Other names of the system's zone may be of one that has summer time.
+/// Whether the zone is one offset from UTC at all times. Another name of the system's zone may mean a zone with summer time.
 fn is_steady(zone: &str, system: &str) -> bool {
     zone.starts_with(['+', '-']) || (zone, system) == ("SYSTEM", "UTC")
 }
 
-/// Characters of ASCII are of other bytes.
+/// Whether ASCII characters have other bytes in this character set.
 fn is_wide(charset: &str) -> bool {
     matches!(charset, "ucs2" | "utf16" | "utf16le" | "utf32" | "swe7")
 }

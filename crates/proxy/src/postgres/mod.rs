@@ -22,48 +22,49 @@ use crate::postgres::reloads::Reloads;
 use crate::server::access::{AccessError, AccessSettings};
 use crate::shared::{ServerIdentity, Shared};
 
-/// What the operator chose for PostgreSQL.
+/// The operator's settings for PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct PgSettings {
     /// The upstream, and the account of the service connections.
     pub upstream: Arc<Upstream>,
-    /// Who is let in.
+    /// Access control.
     pub access: AccessSettings,
     /// Name of the publication that Freshet adds tables to.
     pub publication: String,
-    /// An administrator keeps the publication: Freshet adds no table and takes none out.
+    /// An administrator manages the publication: Freshet neither adds nor removes tables.
     pub prepared: bool,
-    /// Says in which form the event triggers stand that put DDL into the change stream; no row if they do not.
+    /// A query for the state of the event triggers that put DDL into the change stream; no row if they do not exist.
     pub triggers_sql: &'static str,
-    /// Asks whether one is missing, with a row if so, and makes them, for who may; None: Freshet is not to.
+    /// A query that returns a row if one of them is missing, and the statement that creates them, for a superuser; None: Freshet must not create
+    /// them.
     pub triggers_again: Option<(&'static str, String)>,
 }
 
-/// What all sessions and services of a PostgreSQL upstream share, on top of what any upstream's do.
+/// The state that all sessions and services of a PostgreSQL upstream share, in addition to that of any upstream.
 #[derive(Debug)]
 pub struct Pg {
     base: Arc<Shared>,
-    /// What the operator chose.
+    /// The operator's settings.
     pub own: PgSettings,
     pub(crate) access: Access,
     pub(crate) reloads: Reloads,
     pub(crate) named: Named,
-    /// The server's major version as the last service connection saw it; 0: not seen.
+    /// The server's major version, as the last service connection saw it; 0: unknown.
     server_version: AtomicU32,
     wal_segment_bytes: AtomicU64,
-    /// Rung when tables are to be published.
+    /// Notified when tables must be published.
     pub(crate) publication_wanted: Notify,
     wanted: Mutex<HashSet<TableId>>,
-    /// Tables that sessions want out of the publication, and who is to be told once they are.
+    /// Tables that sessions want to have removed from the publication, each with the sender to notify afterwards.
     unwelcome: Mutex<Vec<Unwelcome>>,
-    /// Covered tables, with the version of the publication's row for each.
+    /// Published tables, each with the version of the publication's row.
     published: Mutex<HashMap<TableId, String>>,
 }
 
 /// See [`Pg::take_out`].
 pub(crate) type Unwelcome = (Vec<TableId>, oneshot::Sender<()>);
 
-/// Tables that may wait for publication at once.
+/// Limit of tables that wait for publication.
 const WANTED_MAX: usize = 10_000;
 
 impl Deref for Pg {
@@ -92,19 +93,19 @@ impl Pg {
         })
     }
 
-    /// Reads certificates and users again. What cannot be used is returned, and stays as it was.
+    /// Reads certificates and users again. Files that cannot be used are returned, and their previous contents stay in use.
     pub fn reload_access(&self) -> Vec<AccessError> {
         self.access.reload()
     }
 
-    /// The stream stands and comes from this server. See [`Shared::stream_connected`].
+    /// The stream is established and comes from this server. See [`Shared::stream_connected`].
     pub fn stream_connected(&self, identity: ServerIdentity, wal_segment_bytes: u64) {
         self.wal_segment_bytes.store(wal_segment_bytes, Relaxed);
         self.base.stream_connected(identity);
         self.publication_wanted.notify_one();
     }
 
-    /// A service connection leads to a server of this major version.
+    /// A service connection has reached a server of this major version.
     pub(crate) fn saw_server_version(&self, major: u32) {
         self.server_version.store(major, Relaxed);
     }
@@ -117,7 +118,7 @@ impl Pg {
         self.wal_segment_bytes.load(Relaxed)
     }
 
-    /// Asks for tables to be published.
+    /// Requests that tables be published.
     pub(crate) fn want(&self, tables: &[TableId]) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let before = wanted.len();
@@ -131,17 +132,17 @@ impl Pg {
         }
     }
 
-    /// The tables asked for so far.
+    /// The tables requested until now.
     pub(crate) fn wanted(&self) -> Vec<TableId> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
-    /// A table is not asked for any more (it cannot be published, or is gone).
+    /// Withdraws the request for a table (it cannot be published, or was dropped).
     pub(crate) fn unwant(&self, table: TableId) {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
     }
 
-    /// Asks for tables to leave the publication for a while; the receiver is told once it has been tried.
+    /// Requests that tables be removed from the publication for a while; the receiver is notified once this was tried.
     pub(crate) fn take_out(&self, tables: Vec<TableId>) -> oneshot::Receiver<()> {
         let (done, left) = oneshot::channel();
         self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner).push((tables, done));
@@ -149,7 +150,7 @@ impl Pg {
         left
     }
 
-    /// What has been asked for so.
+    /// Takes the requests for removal.
     pub(crate) fn unwelcome(&self) -> Vec<Unwelcome> {
         std::mem::take(&mut *self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -163,7 +164,7 @@ impl Pg {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These tables are published under these versions of the publication's rows.
+    /// These tables are published, with these versions of the publication's rows.
     pub(crate) fn note_published(&self, tables: impl Iterator<Item = (TableId, String)>) {
         self.published().extend(tables);
     }
@@ -172,7 +173,7 @@ impl Pg {
         self.published().retain(|table, _| !tables.contains(table));
     }
 
-    /// The tables that were published and are not in the publication as they were; they are forgotten.
+    /// The tables that were published and are no longer in the publication with the same version; they are forgotten.
     pub(crate) fn lost_publications(&self, now: &HashMap<TableId, String>) -> Vec<TableId> {
         let mut published = self.published();
         let lost: Vec<TableId> = published

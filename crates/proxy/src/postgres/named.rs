@@ -1,19 +1,19 @@
 //! Settings that statements read by name, such as `current_setting('request.jwt.claims', true)` of PostgREST and Hasura.
 //!
-//! The server lists none that an application made up. So those are asked for with each session's context that a statement has read
-//! before, up to a number. Hashes of their values are in the keys of the statements that read them ([`super::session`]).
+//! The server does not list settings that an application made up. So the query for a session's context also reads those that a statement has read
+//! before, up to a limit. Hashes of their values are in the keys of the statements that read them ([`super::session`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 
-/// Settings that are asked for.
+/// Limit of settings that are read.
 const NAMES_MAX: usize = 16;
-/// Questions that may fail in a row, by accident, before none is asked for any more: who asks may lack the right to read one.
+/// Limit of consecutive failed queries, after which no such setting is read any more: the session may lack the privilege to read one.
 const FAILURES_MAX: u32 = 8;
 
-/// Their names, in the order in which they were seen.
+/// The names of the settings, in the order in which they were seen.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     names: ArcSwap<Vec<Box<str>>>,
@@ -21,29 +21,29 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Those to be asked for. There are never others of the same number.
+    /// The names to read. Two different lists never have the same length.
     pub(crate) fn names(&self) -> Arc<Vec<Box<str>>> {
         if self.failures.load(Relaxed) > FAILURES_MAX { Arc::default() } else { self.names.load_full() }
     }
 
-    /// A question with some of them failed.
+    /// A query with some of them failed.
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Relaxed);
     }
 
-    /// One was answered.
+    /// A query with them was answered.
     pub(crate) fn answered(&self) {
         if self.failures.load(Relaxed) <= FAILURES_MAX {
             self.failures.store(0, Relaxed);
         }
     }
 
-    /// The place of a setting that is asked for.
+    /// The place of a setting in the list.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.names.load().iter().position(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// The place of a setting that a statement reads, which may be a new one; None: it is not asked for.
+    /// The place of a setting that a statement reads, which may be a new one; None if it is not read.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         if self.failures.load(Relaxed) > FAILURES_MAX {
             return None;
@@ -62,12 +62,12 @@ impl Named {
     }
 }
 
-/// It has a dot, as the server demands of those; others it may keep from who asks. Each may stand in quotes.
+/// The name has a dot, as the server requires for such settings; the session may not be allowed to read others. Each part may be in quotes.
 fn is_made_up(name: &str) -> bool {
     let word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-'))
     };
-    // Those come to be when what they belong to is loaded, which any statement may do.
+    // These settings appear when their extension is loaded, which any statement may do.
     let loads = ["hnsw.", "ivfflat.", "pg_trgm.", "plpgsql.", "postgis."].iter().any(|prefix| name.starts_with(prefix));
     name.len() <= 128 && name.contains('.') && name.split('.').all(word) && !loads
 }

@@ -1,4 +1,4 @@
-//! The question for a session's context, and its answer: database, roles, search path and settings.
+//! The query for a session's context, and its answer: database, roles, search path and settings.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use freshet_types::{Nanos, Reason};
 
 use crate::session::context::{ContextKey, Described};
 
-/// Settings that can change a result (`docs/internals/protocol.md`, section 9). One that a version lacks reads as NULL.
+/// Settings that can change a result (`docs/internals/protocol.md`, section 9). A setting that a version does not have reads as NULL.
 const SETTINGS: &[&str] = &[
     "search_path",
     "TimeZone",
@@ -35,7 +35,7 @@ const SETTINGS: &[&str] = &[
     "pg_trgm.similarity_threshold",
 ];
 
-/// A setting as it is meant. That of an extension which is not loaded yet has no value, or an empty one.
+/// The effective value of a setting. A setting of an extension that is not loaded has no value, or an empty one.
 fn known(name: &str, value: Option<String>) -> Option<String> {
     match value {
         value if name == "pg_trgm.similarity_threshold" => {
@@ -45,16 +45,16 @@ fn known(name: &str, value: Option<String>) -> Option<String> {
     }
 }
 
-/// Positions in the answer of [`question`] before the settings.
+/// Number of columns in the answer of [`question`] before the settings.
 const FIXED_COLUMNS: usize = 15;
 /// All of them.
 pub(crate) const CONTEXT_COLUMNS: usize = FIXED_COLUMNS + SETTINGS.len();
-/// Where [`CONFIGURATION`] is.
+/// The column of [`CONFIGURATION`].
 pub(crate) const CONFIGURATION_COLUMN: usize = 9;
-/// Where the settings begin in [`ContextKey`].
+/// The index of the first setting in [`ContextKey`].
 const KEY_SETTINGS: usize = 5;
 
-/// When this server process last read its configuration file: settings may have changed with it, unseen.
+/// When this server process last read its configuration file: settings may have changed then, unnoticed.
 pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::pg_catalog.text";
 
 /// [`crate::ServerIdentity::system_id`]
@@ -62,9 +62,9 @@ pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::pg_catalog.text F
 /// [`crate::ServerIdentity::postmaster_start`]
 pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
 
-/// The names in the session's temporary schema, which stays once it was made: empty if nothing is in it, cut off if there are many, NULL if a
-/// table there belongs to another that is not, whose rows are then also its own. What the server
-/// drops at the session's end it finds by these dependencies, too; 2615 is `pg_namespace`.
+/// The names in the session's temporary schema, which exists from its first use on. The result is empty if the schema is empty, truncated if there
+/// are many names, and NULL if a table there is a child of a table outside, whose rows are then also the child's. The server, too, finds the objects
+/// to drop at the session's end by these dependencies; 2615 is `pg_namespace`.
 const TEMPORARY_OBJECTS: &str = "CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0 OR NOT EXISTS (\
      SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
      AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) THEN '{}' \
@@ -77,7 +77,8 @@ const TEMPORARY_OBJECTS: &str = "CASE WHEN pg_catalog.pg_my_temp_schema() OPERAT
      UNION SELECT typname FROM pg_catalog.pg_type \
      WHERE typnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())::pg_catalog.text, 8192) END";
 
-/// What the server says of its own work, for those who hear it: answers that came without a word of it are served as long as it is the same.
+/// The settings for log messages to the client, if the client receives them: a cached answer has no such messages, and is served as long as these
+/// settings are the same.
 const TALK: &str = "CASE WHEN pg_catalog.current_setting('client_min_messages') OPERATOR(pg_catalog.~) '^(debug|log)' \
      THEN pg_catalog.concat_ws(' ', pg_catalog.current_setting('log_statement'), pg_catalog.current_setting('log_duration'), \
      pg_catalog.current_setting('log_min_duration_statement'), pg_catalog.current_setting('log_min_duration_sample', true), \
@@ -88,8 +89,8 @@ const TALK: &str = "CASE WHEN pg_catalog.current_setting('client_min_messages') 
      pg_catalog.current_setting('debug_print_rewritten'), pg_catalog.current_setting('debug_print_plan'), \
      pg_catalog.current_setting('trace_sort', true), pg_catalog.current_setting('auto_explain.log_min_duration', true)) END";
 
-/// `current_schemas(true)`. It makes the session's temporary schema where `pg_temp` comes first among the schemas that there are; NULL where
-/// that may be so. A schema in front of it is found by its name between the commas, with `"$user"` for the user's.
+/// `current_schemas(true)`. It would create the session's temporary schema if `pg_temp` were the first existing schema; NULL if that is possible. A
+/// schema before it is found by its name between the commas; `"$user"` stands for the user's.
 const SCHEMAS: &str = "CASE WHEN pg_catalog.strpos(pg_catalog.lower(pg_catalog.current_setting('search_path')), 'pg_temp') \
      OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 OR EXISTS (\
      SELECT FROM pg_catalog.pg_namespace WHERE nspname::pg_catalog.text OPERATOR(pg_catalog.=) ANY (\
@@ -99,8 +100,7 @@ const SCHEMAS: &str = "CASE WHEN pg_catalog.strpos(pg_catalog.lower(pg_catalog.c
      current_user::pg_catalog.text), ',')) AND pg_catalog.has_schema_privilege(oid, 'USAGE')) \
      THEN pg_catalog.current_schemas(true)::pg_catalog.text END";
 
-/// The columns that tell the log end, whether commits of the session wait for the log, and up to where it is flushed. `flushed`: a
-/// fault of tests.
+/// The columns with the log end, whether commits of the session wait for the log, and the flushed position. `flushed`: a fault for tests.
 pub(crate) fn end(flushed: bool) -> String {
     let function = if flushed { "pg_current_wal_flush_lsn" } else { "pg_current_wal_insert_lsn" };
     format!(
@@ -109,8 +109,8 @@ pub(crate) fn end(flushed: bool) -> String {
     )
 }
 
-/// Hashes of the values of settings that statements read by their names ([`crate::postgres::named::Named`]), `-` for none: values may be long, and
-/// not be known to the client's encoding.
+/// Hashes of the values of settings that statements read by name ([`crate::postgres::named::Named`]), `-` for none: values may be long, and may not
+/// be representable in the client's encoding.
 fn values(named: &[Box<str>]) -> String {
     let value = |name: &str| {
         format!(
@@ -122,7 +122,7 @@ fn values(named: &[Box<str>]) -> String {
     if values.is_empty() { "NULL".to_owned() } else { format!("pg_catalog.concat_ws(' ', {})", values.join(", ")) }
 }
 
-/// Whether a setting of that name is in every key, as every read of it is answered. Those of extensions come to be when these are loaded.
+/// Whether a setting is in every key with the value that a statement reads. Settings of extensions appear when the extension is loaded.
 pub(crate) fn is_keyed(name: &str) -> bool {
     ["server_version", "server_version_num"]
         .iter()
@@ -130,8 +130,8 @@ pub(crate) fn is_keyed(name: &str) -> bool {
         .any(|keyed| keyed.eq_ignore_ascii_case(name) && !keyed.contains('.'))
 }
 
-/// The statement that asks for everything. Which server it is costs most, and is asked once per connection. What is read
-/// here costs the database less than what it would format.
+/// The query for everything. The server's identity is the most expensive part and is queried once per connection. The query avoids functions that
+/// format values, which cost the database more.
 pub(crate) fn question(with_server: bool, named: &[Box<str>]) -> String {
     use std::fmt::Write as _;
     let (system_id, start) = if with_server { (SYSTEM_ID, POSTMASTER_START) } else { ("NULL", "NULL") };
@@ -158,7 +158,7 @@ fn is_utc(zone: &str) -> bool {
     matches!(zone, "UTC" | "Etc/UTC")
 }
 
-/// How long the server lets a session be idle; None: for ever.
+/// How long the server lets a session be idle; None: without limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdleMax {
     /// `idle_session_timeout`
@@ -170,7 +170,7 @@ pub(crate) struct IdleMax {
 /// The answer to [`question`].
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The server's system identifier and start, if asked for.
+    /// The server's system identifier and start time, if requested.
     pub(crate) server: Option<(String, String)>,
     /// [`CONFIGURATION`]
     pub(crate) configuration: String,
@@ -179,21 +179,21 @@ pub(crate) struct Answer {
     pub(crate) idle_max: IdleMax,
     /// The session's temporary objects; None: it may have others.
     pub(crate) temporary: Option<Temporary>,
-    /// The level of transactions that name none.
+    /// The isolation level of transactions that do not name one.
     pub(crate) isolation: Option<Isolation>,
-    /// The hashes of the settings that statements read by name ([`values`]); in the keys of such statements alone.
+    /// The hashes of the settings that statements read by name ([`values`]); only in the keys of these statements.
     pub(crate) named: Option<Box<[u8]>>,
-    /// Why its sessions bypass, if they do.
+    /// Why sessions with this context bypass, if they do.
     obstacle: Option<Reason>,
     client: Client,
     schemas: Vec<Arc<str>>,
-    /// They are all of them, by their names in the catalogue.
+    /// The schemas are complete, with their names in the catalogue.
     names_schemas: bool,
-    /// Everything that goes into the key.
+    /// All parts of the key.
     key: Vec<Option<String>>,
 }
 
-/// What a session must be like for its context to have this key, apart from what cannot be set.
+/// What a session must set so that its context has this key, apart from what cannot be set.
 pub(crate) struct Recipe<'a> {
     pub(crate) session_user: &'a str,
     pub(crate) current_user: &'a str,
@@ -217,7 +217,7 @@ impl<'a> Recipe<'a> {
 }
 
 impl Answer {
-    /// What the session's context is made of; an error if its schemas cannot be compared with the catalogue's.
+    /// The context of the session; an error if its schemas cannot be compared with the catalogue's.
     pub(crate) fn describe(self) -> Result<Described, Reason> {
         if !self.names_schemas {
             return Err(Reason::Setting(
@@ -227,12 +227,12 @@ impl Answer {
         Ok(Described { key: self.key, schemas: self.schemas, client: self.client, obstacle: self.obstacle })
     }
 
-    /// The session's context is this one.
+    /// Whether the session's context is this one.
     pub(crate) fn has_key(&self, key: &ContextKey) -> bool {
         self.key == *key
     }
 
-    /// Reads the row; None if it has not the columns that were asked for.
+    /// Reads the row; None if it does not have the expected columns.
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
         let column = |at: usize| row.get(at).copied().flatten().map(own_text);
         if row.len() != CONTEXT_COLUMNS {
@@ -241,22 +241,22 @@ impl Answer {
         let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
         let utf8 = setting("client_encoding")? == "UTF8";
         let schemas = column(5)?;
-        // Their names in another encoding are not those of the catalogue.
+        // Schema names in another encoding cannot be compared with those of the catalogue.
         let readable = !schemas.starts_with(NO_TEXT) && (utf8 || schemas.is_ascii());
         let mut schemas = if readable { parse_name_array(&schemas)? } else { Vec::new() };
-        // Where it is named first it is what `current_schema()` says.
+        // If it is named first, `current_schema()` returns it.
         let names_temporary = setting("search_path")?.to_ascii_lowercase().contains("pg_temp");
         let first = schemas.iter().find(|schema| ***schema != *"pg_catalog").filter(|_| names_temporary);
         let first = first.map(ToString::to_string);
-        // In the last one nothing is found that is also in another.
+        // The last schema hides nothing in another one.
         let hides = schemas.last().is_none_or(|last| !last.starts_with("pg_temp_"));
         // Bytes of other encodings may look like quotes.
         let names = column(6).filter(|names| utf8 || names.is_ascii()).and_then(|names| parse_name_array(&names));
         let names = names.map(|names| if hides { names } else { Vec::new() });
         let temporary = names.map(|names| Temporary::new(names.iter().map(|name| &**name)));
-        // Each session has its own.
+        // Each session has a temporary schema of its own.
         schemas.retain(|schema| !schema.starts_with("pg_temp_"));
-        // The user, the search path in force and all settings, but not what changes from moment to moment.
+        // The user, the search path and all settings, but nothing that changes all the time.
         let path = if readable { Some(format!("{schemas:?}")) } else { column(5) };
         let mut key = vec![column(2), column(3), column(4), path, Some(column(8)?)];
         debug_assert_eq!(key.len(), KEY_SETTINGS);
@@ -267,7 +267,7 @@ impl Answer {
         } else if column(7)? == "serializable" {
             Some(Reason::Serializable)
         } else if setting("client_min_messages")? == "debug5" {
-            // No answer comes without a word about its transaction.
+            // Every answer would come with a message about its transaction.
             Some(Reason::Setting("client_min_messages = debug5"))
         } else {
             None
@@ -302,10 +302,10 @@ impl Answer {
     }
 }
 
-/// Begins what stands for bytes that are no UTF-8: no text of the server's has a zero byte.
+/// The prefix of bytes that are not UTF-8: the server's texts contain no zero byte.
 const NO_TEXT: char = '\0';
 
-/// A text as it is, or what stands for its bytes: no two values look alike.
+/// A text unchanged, or an unambiguous form of its bytes.
 fn own_text(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     std::str::from_utf8(bytes).map_or_else(
@@ -320,7 +320,7 @@ fn own_text(bytes: &[u8]) -> String {
     )
 }
 
-/// Reads a time-out as the server writes it, such as `90s`; None if it is off. What is not understood counts as the shortest.
+/// Reads a time-out in the server's form, such as `90s`; None if it is off. A value that is not understood counts as the shortest.
 fn timeout(text: &str) -> Option<Nanos> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -396,7 +396,7 @@ mod tests {
             (read("5min"), read("1h"), read("2d")),
             (Some(300 * second), Some(3600 * second), Some(172_800 * second))
         );
-        // Rather too often awake than ended.
+        // It is better to be awake too often than to be ended.
         assert_eq!((read("never"), read("5 lustra")), (Some(1), Some(1)));
     }
 

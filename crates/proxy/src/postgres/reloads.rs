@@ -1,14 +1,14 @@
-//! Whether the server's configuration is what it was when a session's settings were read.
+//! Whether the server's configuration has changed since a session's settings were read.
 //!
-//! A server process reads the configuration again when it is told to, before its next statement, and its settings may change
-//! with that, unseen. A session that asks for the log end behind a result asks its process for the time of that, too. Where a
-//! reading of the service connection's tells the end, this does:
+//! A server process reads the configuration again when it is signalled, before its next statement, and its settings may change then without notice. A
+//! session that reads the log end after a result also reads from its process when that happened. If a probe of the service connection gives the log
+//! end, this module replaces that:
 //!
-//! - A change is *noticed* by the catalogue's watch, which then has everything go: what was kept by mistake is gone with it.
-//! - From then on no result waits for a shared probe, until the change is *settled*: a process has been started
-//!   since, which the server does only after it has told all others to read the configuration.
-//! - What a session asks its process from then on is answered under the new configuration. So once it has found its own
-//!   unchanged by a question that it sent later, it may share log-end probes until the next change is noticed.
+//! - The catalogue's service *notices* a change and then flushes all entries; an entry that was cached by mistake is gone.
+//! - From then on no result waits for a shared probe, until the change is *settled*: a server process has been started since, which the server does
+//!   only after it has signalled all others.
+//! - A session's process answers later queries under the new configuration. So once a later query has found the session's settings unchanged, the
+//!   session may share log-end probes until the next change is noticed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,12 +31,12 @@ impl Reloads {
         *state = State { noticed: state.noticed + 1, settled_at: None };
     }
 
-    /// How many changes have been noticed.
+    /// Number of changes noticed.
     pub(crate) fn noticed(&self) -> u64 {
         self.state().noticed
     }
 
-    /// A process that was asked for after so many changes had been noticed is there now.
+    /// A process that was requested after this many changes had been noticed has started.
     pub(crate) fn settle(&self, noticed: u64, now: Nanos) {
         let mut state = self.state();
         if state.noticed == noticed && state.settled_at.is_none() {
@@ -44,7 +44,7 @@ impl Reloads {
         }
     }
 
-    /// Whether a session's settings are known, whose process was last asked for them at this time.
+    /// Whether a session's settings are known whose process was last queried for them at this time.
     pub(crate) fn cover(&self, asked_at: Nanos) -> bool {
         self.state().settled_at.is_some_and(|settled_at| asked_at >= settled_at)
     }

@@ -1,8 +1,7 @@
-//! Accepts connections and deals them out to the workers.
+//! Accepts connections and distributes them to the workers.
 //!
-//! One thread per worker ([`freshet_net::Worker`]): a session never leaves its thread. One acceptor deals
-//! connections to the worker with the fewest sessions, since the kernel's choice under `SO_REUSEPORT` is uneven for
-//! few connections.
+//! One thread per worker ([`freshet_net::Worker`]): a session never leaves its thread. One acceptor gives each connection to the worker with the
+//! fewest sessions, since the kernel's choice under `SO_REUSEPORT` is uneven for few connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,11 +20,10 @@ use crate::postgres::Pg;
 use crate::server::access::Incoming;
 use crate::shared::Shared;
 
-/// Connections that the kernel keeps for the acceptor; fewer if `net.core.somaxconn` says so. Beyond that a client tries again
-/// after a second, waits in vain for a MySQL's first word, or has an error from a Unix socket: so all of an application's must
-/// have room.
+/// Backlog of the kernel; less if `net.core.somaxconn` is. Beyond it a client retries after a second, waits without result for a MySQL server's
+/// handshake, or gets an error from a Unix socket. So it must hold all connections of an application.
 const BACKLOG: u32 = 65_535;
-/// Connections dealt out and not yet taken up, per worker.
+/// Limit of connections that wait for one worker.
 const QUEUE_MAX: usize = BACKLOG as usize;
 
 /// Why there is no listener.
@@ -39,7 +37,7 @@ pub enum ListenError {
     Worker(#[source] io::Error),
 }
 
-/// Where clients connect to.
+/// The address that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// TCP.
@@ -48,7 +46,7 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// Whose sessions are served.
+/// The family of the sessions.
 #[derive(Clone, Debug)]
 pub enum Family {
     /// PostgreSQL's.
@@ -58,7 +56,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// What any upstream's sessions share.
+    /// The state that the sessions of any upstream share.
     pub fn shared(&self) -> &Arc<Shared> {
         match self {
             Self::Postgres(pg) => pg,
@@ -144,7 +142,7 @@ impl Listener {
                     match accepted {
                         Ok(incoming) => dealer.deal(incoming),
                         Err(error) => {
-                            // Out of descriptors, most likely: others may end meanwhile.
+                            // Most likely out of file descriptors, which ending sessions may free.
                             tracing::warn!(%error, "cannot accept a connection");
                             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                         }
@@ -164,11 +162,11 @@ impl Socket {
     }
 }
 
-/// A socket's file, which goes with the listener.
+/// A socket's file, which is removed with the listener.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode: another's may have taken its place meanwhile.
+    /// Device and inode: another process may have replaced the file meanwhile.
     identity: Option<(u64, u64)>,
 }
 
@@ -198,7 +196,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Binds a Unix socket that everybody may connect to, as PostgreSQL's. One whose server is gone is replaced.
+/// Binds a Unix socket that everybody may connect to, as PostgreSQL does. A socket file without a server is replaced.
 async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let bind = || {
         let socket = UnixSocket::new_stream()?;
@@ -238,7 +236,7 @@ impl Worker {
         let (queue, mut incoming) = mpsc::channel::<Incoming>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
         let (family, worker_load) = (family.clone(), load.clone());
-        // Timers and names are left to this runtime.
+        // This runtime provides timers and name resolution.
         let runtime = Handle::current();
         let (report, started) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new().name(format!("worker-{at}")).spawn(move || {

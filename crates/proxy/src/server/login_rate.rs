@@ -1,16 +1,14 @@
-//! Failed logins are limited per client address, so that passwords cannot be guessed at the speed of the machine.
+//! Limits failed logins per client address, so that passwords cannot be guessed at the speed of the machine.
 //!
-//! Each address has a bucket of failures that refills evenly over a minute. A bucket is one point in time, the one at
-//! which it will be full again (the generic cell rate algorithm). Guesses that were made at the same time, before the first
-//! of them failed, are paid for by a longer wait, but never by more than a minute: the address may be that of a whole
-//! office or cluster. An IPv6 client commands a whole /64 at
-//! least, so that is its address.
+//! Each address has a bucket of failures that refills evenly over a minute. A bucket is one point in time, the one at which it will be full again
+//! (the generic cell rate algorithm). Attempts that run at the same time, before the first of them has failed, cause a longer wait, but never more
+//! than a minute: the address may be shared by a whole office or cluster. An IPv6 client controls at least a /64, so the /64 counts as its address.
 //!
-//! Clients over a Unix socket are not limited. They have no address to tell them apart by, so that one of them could
-//! lock out all others, and who may open the socket is decided by its directory's permissions.
+//! Clients over a Unix socket are not limited. They have no address, so one of them could lock out all others; the permissions of the socket's
+//! directory control who may connect.
 //!
-//! Memory is bounded: when the table is full the address is forgotten whose bucket is nearest to full. Guessing from so
-//! many addresses is not what this can stop.
+//! Memory is bounded: when the table is full, the address whose bucket is nearest to full is removed. Guessing from so many addresses is beyond this
+//! limit's purpose.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -18,21 +16,21 @@ use std::sync::{Mutex, PoisonError};
 
 use freshet_types::Nanos;
 
-/// In which a bucket refills.
+/// The time in which a bucket refills.
 const MINUTE: Nanos = 60_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 /// About 4 MB.
 const ADDRESSES_MAX: usize = 65_536;
 
-/// Failed logins of all addresses.
+/// The failed logins of all addresses.
 #[derive(Debug)]
 pub(crate) struct LoginRateLimit {
-    /// Failures that a full bucket holds; 0 for no limit.
+    /// Failures in a full bucket; 0 for no limit.
     failures_max: u32,
     buckets: Mutex<Buckets>,
 }
 
-/// Buckets that are not full, by address and by when they will be.
+/// Buckets that are not full, by address and by the time when they will be.
 #[derive(Debug, Default)]
 struct Buckets {
     full_at: HashMap<IpAddr, Nanos>,
@@ -40,16 +38,16 @@ struct Buckets {
 }
 
 impl LoginRateLimit {
-    /// So many failures at once, and again over a minute; 0 sets no limit.
+    /// Allows this many failures at once, and as many again in a minute; 0 sets no limit.
     pub(crate) fn new(failures_max: u32) -> Self {
         Self { failures_max, buckets: Mutex::default() }
     }
 
-    /// Whether this address may try; if not, the seconds until it may.
+    /// Whether this address may try to log in; if not, the seconds until it may.
     pub(crate) fn allowed(&self, address: Option<IpAddr>, now: Nanos) -> Result<(), u64> {
         let Some((network, refill)) = self.limited(address) else { return Ok(()) };
         let full_at = self.with(|buckets| buckets.full_at.get(&network).copied()).unwrap_or(now);
-        // With this much to go there is room for one failure.
+        // If no more than this is missing, one more failure is allowed.
         let room = refill * Nanos::from(self.failures_max - 1);
         match full_at.saturating_sub(now).saturating_sub(room) {
             0 => Ok(()),
@@ -63,14 +61,14 @@ impl LoginRateLimit {
         self.with(|buckets| buckets.take(network, refill, now));
     }
 
-    /// What is counted as one address, and the time in which it gets one failure back.
+    /// The address for which failures are counted, and the time in which it regains one failure.
     fn limited(&self, address: Option<IpAddr>) -> Option<(IpAddr, Nanos)> {
         let refill = MINUTE.checked_div(self.failures_max.into())?;
         Some((network_of(address?), refill))
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Buckets) -> T) -> T {
-        // The buckets are consistent between any two calls, and a panic inside one is not expected.
+        // The buckets are consistent between two calls, and no call is expected to panic.
         work(&mut self.buckets.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -98,7 +96,7 @@ impl Buckets {
     }
 }
 
-/// The address, the /64 of an IPv6 address, or the IPv4 address that an IPv6 socket shows.
+/// The address, the /64 of an IPv6 address, or the IPv4 address of a client on an IPv6 socket.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -140,7 +138,7 @@ mod tests {
         assert_eq!(login_rate.allowed(ip("10.0.0.1"), now + 3 * SECOND), Ok(()));
         login_rate.failed(ip("10.0.0.1"), now + 3 * SECOND);
         assert_eq!(login_rate.allowed(ip("10.0.0.1"), now + 3 * SECOND), Err(3));
-        // After a minute's rest all is as at first.
+        // After a minute without attempts the bucket is full again.
         let now = now + 2 * MINUTE;
         for _ in 0..20 {
             assert_eq!(login_rate.allowed(ip("10.0.0.1"), now), Ok(()));
@@ -184,7 +182,7 @@ mod tests {
         let login_rate = LoginRateLimit::new(0);
         login_rate.failed(ip("10.0.0.1"), 0);
         assert_eq!((login_rate.allowed(ip("10.0.0.1"), 0), validate(&login_rate)), (Ok(()), 0));
-        // The largest limit divides nothing by zero either.
+        // The largest limit does not divide by zero either.
         let login_rate = LoginRateLimit::new(u32::MAX);
         login_rate.failed(ip("10.0.0.1"), Nanos::MAX);
         assert!(login_rate.allowed(ip("10.0.0.1"), 0).is_err());
@@ -201,7 +199,7 @@ mod tests {
             login_rate.failed(address(i), u64::from(i));
         }
         assert_eq!(validate(&login_rate), ADDRESSES_MAX);
-        // The one that guessed the most is remembered longest.
+        // The address with the most failures is kept longest.
         assert!(login_rate.allowed(address(u32::MAX), 0).is_err());
         login_rate.failed(address(1), 2 * MINUTE);
         assert_eq!(validate(&login_rate), 1);

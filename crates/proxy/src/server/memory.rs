@@ -1,18 +1,17 @@
-//! What keeps to the memory limit, also when that becomes another while the program runs.
+//! Keeps the process within the memory limit, also after the limit has changed.
 //!
-//! Entries are weighed with all that belongs to them, and yet that is not what the process takes. Where small results went and
-//! large ones came, every page keeps some of the small ones, and the rest of it is of no use to the large: half as much again as
-//! was weighed, as measured. Statements, buffers of connections and tables come on top. So the process is measured: what it has taken
-//! since its start beyond the weight of the entries is set aside, and entries have the rest of the limit. Looked at so often
-//! that little comes between.
+//! The weight of the entries is not all the memory of the process. If large results replace small ones, every page still has some small ones, and the
+//! rest of the page is useless for large ones: this was measured as half of the entries' weight on top. Statements, buffers of connections and tables
+//! need memory, too. So the memory of the process is measured: the bytes that it has allocated since its start beyond the weight of the entries are
+//! subtracted from the limit, and entries get the rest. The measurement is frequent enough that little changes in between.
 //!
-//! Pages that nothing lives in stay resident until the allocator has given them back, a fifth of a second later
-//! (`.cargo/config.toml`). To evict entries for their sake would make more of them. But where results come and go all the time, so
-//! do these pages, and there are as many at any time: the least that there were of them of late is set aside, too.
+//! Empty pages stay resident until the allocator returns them, a fifth of a second later (`.cargo/config.toml`). Evicting entries because of them
+//! would only create more. But if results come and go continuously, so do these pages, and there are always about as many: their recent minimum is
+//! subtracted, too.
 //!
-//! Entries that go leave holes first, and pages only once most of those around them are gone as well: to win back a little that is taken
-//! too much, half of the entries would have to go. New ones go into the holes. So about the limit nothing is done: growth
-//! ends a little below it, and only what is taken beyond a little above it is taken away.
+//! Evicted entries leave holes first, and free a page only once most of its other entries are evicted as well: half of the entries would have to be
+//! evicted to reduce a small excess. New entries fill the holes. So there is a band around the limit in which nothing is done: growth ends a little
+//! below the limit, and entries are evicted only for an excess of a little above it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,32 +23,32 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::shared::Shared;
 
 const EVERY: Duration = Duration::from_millis(100);
-/// And whenever this share of the limit has come in: large results in place of small ones leave holes faster than that.
+/// Also measured whenever entries of this share of the limit were added: large results in place of small ones leave holes faster than the interval.
 const FILLED_SHARE: u64 = 32;
-/// How far below the limit growth ends, and how far above it entries go for others, as a share of the limit.
+/// The width of the band below and above the limit, as a share of the limit.
 const BAND_SHARE: u64 = 32;
-/// How many times ago pages may have come to be empty that are still resident.
+/// Number of measurements for which empty pages may stay resident.
 const LINGER: usize = 5;
 
-/// Bytes that the process has taken since its start.
+/// Memory that the process has allocated since its start, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
-    /// In pages that something lives in.
+    /// In pages that are in use.
     pub used: u64,
-    /// All that are resident.
+    /// In all resident pages.
     pub resident: u64,
 }
 
-/// What is set aside of the memory limit.
+/// The memory subtracted from the limit.
 #[derive(Debug, Default)]
 struct Aside {
-    /// What others than entries had resident, each time.
+    /// Resident bytes of everything but entries, at each measurement.
     others: VecDeque<u64>,
 }
 
 impl Aside {
-    /// Bytes to be set aside of this limit, now that entries weigh so much; None: as many as before. `in_time`: since the last such
-    /// time, [`EVERY`] has passed.
+    /// Bytes to subtract from this limit for this weight of entries; None: as before. `in_time`: [`EVERY`] has passed since the last such
+    /// measurement.
     fn look(&mut self, taken: Taken, entries: u64, limit: u64, in_time: bool) -> Option<u64> {
         if in_time {
             self.others.truncate(LINGER - 1);
@@ -67,7 +66,7 @@ impl Aside {
 }
 
 impl Shared {
-    /// Another limit from now on; returns what it was before. What has no room any more goes soon.
+    /// Sets another limit; returns the previous one. Entries above the limit are evicted soon.
     pub fn set_memory(&self, bytes: u64) -> u64 {
         let before = self.cache.set_memory(bytes);
         self.registry.set_memory(bytes);
@@ -75,7 +74,7 @@ impl Shared {
         before
     }
 
-    /// An entry of so many bytes has come in.
+    /// An entry of this many bytes was added.
     pub(crate) fn note_filled(&self, bytes: u64) {
         if self.filled.fetch_add(bytes, Relaxed) + bytes >= self.cache.limits().memory_bytes / FILLED_SHARE {
             self.filled.store(0, Relaxed);
@@ -83,14 +82,14 @@ impl Shared {
         }
     }
 
-    /// Bytes of the statements that are known.
+    /// Bytes of the known statements.
     pub fn statement_bytes(&self) -> u64 {
         self.registry.bytes()
     }
 }
 
-/// Keeps the cache within its room, for ever. `taken`: what the process has taken, if that is known; else the bytes of
-/// statements are set aside.
+/// Keeps the cache within its budget; never returns. `taken`: the measured memory of the process, if available; otherwise the bytes of statements are
+/// subtracted.
 pub async fn keep_memory(shared: Arc<Shared>, taken: impl Fn() -> Option<Taken>) {
     let mut aside = Aside::default();
     let mut times = interval(EVERY);
@@ -109,7 +108,7 @@ pub async fn keep_memory(shared: Arc<Shared>, taken: impl Fn() -> Option<Taken>)
             shared.cache.set_aside(bytes);
         }
         while !shared.cache.make_room() {
-            // The change stream comes between.
+            // Lets the change stream run in between.
             tokio::task::yield_now().await;
         }
     }
@@ -131,14 +130,14 @@ mod tests {
     fn empty_pages_count_once_they_have_lasted() {
         let mut aside = Aside::default();
         let mut look = |used, resident, entries| look(&mut aside, used, resident, entries);
-        // All goes, and its pages a little later.
+        // All entries are evicted, and their pages freed a little later.
         assert_eq!(look(110, 110, 100), Some(20));
         assert!((0..LINGER - 2).all(|_| look(10, 110, 0) == Some(20)));
         assert!((0..LINGER).all(|_| look(10, 10, 0) == Some(20)));
-        // Others take their place all the time.
+        // Other pages replace them continuously.
         let asides: Vec<u64> = (0..2 * LINGER).filter_map(|_| look(110, 130, 100)).collect();
         assert_eq!((asides[0], asides[LINGER - 2], asides[LINGER - 1], asides[2 * LINGER - 1]), (20, 20, 40, 40));
-        // What is used counts at once.
+        // Used pages count at once.
         assert_eq!(look(150, 150, 100), Some(60));
     }
 

@@ -1,4 +1,4 @@
-//! The server side of Freshet: its sockets, who is let in, limits, memory and the end.
+//! The server side of Freshet: sockets, access control, limits, memory and shutdown.
 
 pub(crate) mod access;
 pub(crate) mod listener;

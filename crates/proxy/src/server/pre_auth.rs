@@ -1,21 +1,21 @@
-//! Bounds the connections that have not logged in.
+//! Limits the connections that have not logged in.
 //!
-//! They cost memory and nobody has vouched for them. When there are too many the oldest is closed: to refuse the newest
-//! would let a flood of silent connections keep everyone out until their time is over, whereas a client that is being
-//! let in needs its place for a few milliseconds only. That holds for one that has yet to say who it is; behind that it is the
-//! database that takes its time when all of an application connects at once, so many more may wait for that.
+//! They cost memory and are not authenticated. If there are too many, the oldest is closed. Refusing the newest instead would let a flood of silent
+//! connections lock out all clients until their login times out, whereas a legitimate login takes only a few milliseconds. This holds until the
+//! client has named its user. After that the login waits for the database, which takes long if all connections of an application log in at once, so
+//! many more connections may be in this state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Connections that have not said who they are.
+/// Limit of connections that have not named their user.
 const SILENT_MAX: usize = 2_000;
-/// Connections that have not logged in.
+/// Limit of connections that have not logged in.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// All connections that have not logged in, on whichever thread they are.
+/// All connections that have not logged in, on any thread.
 #[derive(Debug)]
 pub(crate) struct PreAuthLimit {
     silent: Places,
@@ -23,7 +23,7 @@ pub(crate) struct PreAuthLimit {
 }
 
 impl PreAuthLimit {
-    /// Fewer if the process may not open many files.
+    /// Smaller if the process may open few files.
     pub(crate) fn new(files_max: usize) -> Self {
         Self {
             silent: Places::new(SILENT_MAX.min(files_max / 4)),
@@ -31,12 +31,12 @@ impl PreAuthLimit {
         }
     }
 
-    /// A login, from its first byte to its end; None if it was to make room.
+    /// Runs a login, from its first byte to its end; None if it was evicted.
     pub(crate) async fn login<T>(&self, login: impl Future<Output = T>) -> Option<T> {
         unless_evicted(self.all.enter(), login).await
     }
 
-    /// The part of it in which the client says who it is.
+    /// Runs the part of the login in which the client names its user.
     pub(crate) async fn hello<T>(&self, hello: impl Future<Output = T>) -> Option<T> {
         unless_evicted(self.silent.enter(), hello).await
     }
@@ -52,14 +52,14 @@ async fn unless_evicted<T>(ticket: Ticket, work: impl Future<Output = T>) -> Opt
     }
 }
 
-/// So many at a time, the newest.
+/// A limited number of connections, the newest.
 #[derive(Clone, Debug)]
 struct Places {
     connections_max: usize,
     waiting: Arc<Mutex<Waiting>>,
 }
 
-/// By the order in which they came.
+/// In order of arrival.
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
@@ -75,12 +75,12 @@ struct Ticket {
 }
 
 impl Places {
-    /// At most so many, and one at least.
+    /// At most this many, and at least one.
     fn new(connections_max: usize) -> Self {
         Self { connections_max, waiting: Arc::default() }
     }
 
-    /// Takes a place, of the oldest if there is no free one.
+    /// Takes a place: a free one, or that of the oldest connection.
     fn enter(&self) -> Ticket {
         let evicted = Arc::new(Notify::new());
         let number = with(&self.waiting, |waiting| {
@@ -99,7 +99,7 @@ impl Places {
 }
 
 impl Ticket {
-    /// Completes when the connection must make room. To be awaited by one at a time, and not again after that.
+    /// Completes when the connection is evicted. Only one task may await it, once.
     async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -112,7 +112,7 @@ impl Drop for Ticket {
 }
 
 fn with<T>(waiting: &Mutex<Waiting>, work: impl FnOnce(&mut Waiting) -> T) -> T {
-    // Each call leaves it consistent.
+    // The data is consistent after each call.
     work(&mut waiting.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -136,14 +136,14 @@ mod tests {
         let places = Places::new(3);
         let mut tickets: Vec<_> = (0..3).map(|_| places.enter()).collect();
         assert!(!tickets.iter().any(is_evicted));
-        // One that has logged in leaves its place to the next.
+        // A connection that has logged in frees its place.
         drop(tickets.remove(1));
         tickets.push(places.enter());
         assert!(!tickets.iter().any(is_evicted));
         tickets.push(places.enter());
         assert_eq!(tickets.iter().map(is_evicted).collect::<Vec<_>>(), [true, false, false, false]);
         assert_eq!(len(&places), 3);
-        // The one that was told to go is gone already; its end frees nobody else's place.
+        // The evicted connection has already lost its place; its end frees no other place.
         drop(tickets.remove(0));
         assert_eq!(len(&places), 3);
         drop(tickets);

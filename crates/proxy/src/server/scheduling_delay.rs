@@ -1,9 +1,9 @@
-//! What comes late for want of a processor.
+//! Measures delays of threads that wait for a processor.
 //!
-//! The lease is renewed and the change stream applied by the main thread, with what the database answers. If either is given no
-//! processor, nothing is served from the cache and nothing else tells why: the sessions' threads may run as ever, and the machine
-//! is idle. So a clock of the main thread's own tells when it is late, and log-end probe are timed. Both were seen on
-//! Linux 6.18 with `kernel.sched_autogroup_enabled`, up to 7 s (docs/experiments/2026-11-26-threads-that-wait-for-a-processor.md).
+//! The main thread renews the lease and applies the change stream, with the database's answers. If the main thread or the database gets no processor,
+//! nothing is served from the cache, and nothing else shows the cause: the sessions' threads may run as usual, and the machine may be idle. So a
+//! timer of the main thread measures its delay, and log-end probes are timed. Both delays were seen on Linux 6.18 with
+//! `kernel.sched_autogroup_enabled`, up to 7 s (docs/experiments/2026-11-26-threads-that-wait-for-a-processor.md).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -13,25 +13,25 @@ use freshet_types::Nanos;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-/// Time between looks.
+/// Interval of measurements.
 const EVERY: Duration = Duration::from_millis(100);
-/// What is not late: timers are rounded, and a turn of the event loop takes a moment.
+/// Delays up to this are normal: timers are rounded, and a turn of the event loop takes some time.
 const NOT_LATE: Duration = Duration::from_millis(20);
-/// What a log-end probe may take, also far away.
+/// The normal time of a log-end probe, also to a distant server.
 const PROBE_NOT_LATE: Duration = Duration::from_millis(200);
-/// Scheduling delay that is told, and how often at most.
+/// A delay of this length is logged, and at most once in this interval.
 const TELL: Duration = Duration::from_millis(500);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
-/// What was late so far.
+/// The accumulated delays.
 #[derive(Debug, Default)]
 pub struct SchedulingDelay {
     main_thread: Late,
     probes: Late,
 }
 
-/// By how much, and when that was last told.
+/// The accumulated delay, and when it was last logged.
 #[derive(Debug, Default)]
 struct Late {
     nanos: AtomicU64,
@@ -57,24 +57,24 @@ impl Late {
 }
 
 impl SchedulingDelay {
-    /// By how much the main thread came late, in all.
+    /// Total delay of the main thread.
     pub fn main_thread_seconds(&self) -> f64 {
         self.main_thread.seconds()
     }
 
-    /// By how much the database was late to tell the end of its log, in all.
+    /// Total delay of the database's answers to log-end probes.
     pub fn probe_seconds(&self) -> f64 {
         self.probes.seconds()
     }
 
-    /// A log-end probe took so long.
+    /// A log-end probe took this long.
     pub(crate) fn read_in(&self, nanos: Nanos) {
         if let Some(late) = Duration::from_nanos(nanos).checked_sub(PROBE_NOT_LATE) {
             self.probes.add(late, "the database, or the network, was late to tell the end of the log");
         }
     }
 
-    /// Measures how late the thread comes that this runs in, for ever.
+    /// Measures the delay of the thread that runs this; never returns.
     pub async fn watch(&self) {
         loop {
             let due = Instant::now() + EVERY;
@@ -88,7 +88,7 @@ impl SchedulingDelay {
     }
 }
 
-/// What may be the cause on this machine, to be put behind a sentence.
+/// A hint at a possible cause on this machine, to append to a sentence.
 fn processor_hint() -> &'static str {
     match std::fs::read_to_string(AUTOGROUP) {
         Ok(enabled) if enabled.trim() == "1" => {

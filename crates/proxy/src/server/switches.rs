@@ -1,12 +1,10 @@
-//! What an operator may switch while Freshet runs: the cache off and on again, and the end of all sessions.
+//! Switches of a running Freshet: the cache off and on again, and the drain of all sessions.
 //!
-//! Both reach sessions that are open, whatever thread they are on. The bypass is a flag that each look-up reads, so that
-//! no statement after the acknowledgement comes from the cache. Changes of the database are followed meanwhile: entries stay
-//! true, and need not be flushed when the cache is switched on again.
+//! Both affect open sessions on any thread. The bypass is a flag that each look-up reads, so that no statement after the acknowledgement is served
+//! from the cache. The change stream is applied meanwhile: entries stay valid, and the cache need not be flushed when it is switched on again.
 //!
-//! A drain must also wake sessions that wait for their client. A session enlists once, at its start: what wakes its task
-//! stays valid for as long as the task lives, so that nothing is polled, locked or awaited for it on the way of a
-//! request, which only reads the flag.
+//! A drain must also wake sessions that wait for their client. A session registers once, at its start, and its registration is valid for the lifetime
+//! of its task. So a request polls, locks or awaits nothing for it, but only reads the flag.
 
 use std::pin::Pin;
 use std::sync::atomic::{
@@ -17,7 +15,7 @@ use std::sync::atomic::{
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// The switches. Both are off at the start of the program, but for `--bypass`: nothing of it is kept on disk.
+/// The switches. Both are off at the start of the program, except with `--bypass`; they are not persistent.
 #[derive(Debug, Default)]
 pub struct Switches {
     bypass: AtomicBool,
@@ -26,28 +24,28 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Switches the cache off (true) or on again; returns what it was before.
+    /// Switches the cache off (true) or on again; returns the previous state.
     pub fn set_bypass(&self, on: bool) -> bool {
         self.bypass.swap(on, std::sync::atomic::Ordering::AcqRel)
     }
 
-    /// Whether nothing is to be served from the cache.
+    /// Whether nothing may be served from the cache.
     pub fn bypass(&self) -> bool {
         self.bypass.load(Acquire)
     }
 
-    /// No new connections; each session ends as soon as it is at rest.
+    /// Begins the drain: no new connections; each session ends as soon as it is idle.
     pub fn begin_drain(&self) {
         self.draining.store(true, Release);
         self.drain.notify_waiters();
     }
 
-    /// Whether that has been said.
+    /// Whether the drain has begun.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Acquire)
     }
 
-    /// Ends when the drain begins.
+    /// Returns when the drain begins.
     pub(crate) async fn drained(&self) {
         let mut begun = std::pin::pin!(self.drain.notified());
         begun.as_mut().enable();
@@ -56,8 +54,8 @@ impl Switches {
         }
     }
 
-    /// Has the current task woken once, when the drain begins, for as long as the value lives. The task must look at
-    /// [`Self::is_draining`] by itself, also before it first waits.
+    /// Wakes the current task once when the drain begins, as long as the value lives. The task must check [`Self::is_draining`] itself, also before
+    /// its first wait.
     pub(crate) async fn enlist(&self) -> Pin<Box<Notified<'_>>> {
         let mut begun = Box::pin(self.drain.notified());
         std::future::poll_fn(|cx| {

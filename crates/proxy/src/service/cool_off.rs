@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use freshet_types::TableId;
 
-/// These tables, and whether a fill has wanted them since this was made.
+/// These tables, each with whether a fill has needed it since this was created.
 #[derive(Debug, Default)]
 pub(crate) struct CoolOff(HashMap<TableId, AtomicBool>);
 
@@ -16,7 +16,7 @@ impl FromIterator<TableId> for CoolOff {
 }
 
 impl CoolOff {
-    /// Any of these tables, which a fill wants, is among them.
+    /// Whether one of these tables, which a fill needs, is among them.
     pub(crate) fn hold_any(&self, wanted: &[TableId]) -> bool {
         let mut any = false;
         for table in wanted.iter().filter_map(|table| self.0.get(table)) {

@@ -1,24 +1,23 @@
-//! Notices that the upstream's name leads to another server than the one that sends the change stream.
+//! Notices that the upstream's name leads to another server than the one of the change stream.
 //!
-//! A failover moves a DNS entry or an address to another server. If the old primary stays alive, its connections do not
-//! break: the stream goes on, every lease is renewed, and all of it is about a server that nobody means any more. No answer
-//! is wrong by that, since a session hits only if its own connection leads to the stream's server; but new sessions
-//! never hit, and the slot on the old server stands for nothing. So once per D a *new* connection asks who is there.
-//! If it is another, the stream is given up at once, and found anew by the name.
+//! A failover moves a DNS entry or an address to another server. If the old primary stays alive, its connections do not break: the stream continues,
+//! every lease is renewed, and all of it is about a server that clients no longer use. No answer is wrong, since a session hits only if its own
+//! connection leads to the stream's server. But new sessions never hit, and the slot on the old server is useless. So once per D a *new* connection
+//! checks the server's identity. If it is another server, the stream is given up at once, and a new one is established by the name.
 //!
-//! A promotion alone is no move: the server keeps its start time, and the stream never came from a standby. A demotion
-//! needs a restart, which is another run. So system identifier and start time tell all; a standby that answers to the
-//! name is another server by these too, or the stream would not stand.
+//! A promotion alone does not count: the server keeps its start time, and the stream never came from a standby. A demotion needs a restart, which is
+//! another run. So system identifier and start time are sufficient. A standby under this name has another identity, too; otherwise no stream would be
+//! established.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use crate::shared::{ServerIdentity, Shared};
 
-/// Least time between looks, if D is shorter: each is a login.
+/// Shortest interval of checks, if D is shorter: each is a login.
 const EVERY_MIN: Duration = Duration::from_millis(500);
 
-/// Looks once per D, for ever. `look` opens a new connection and tells where it leads; None: nobody answers.
+/// Checks once per D; never returns. `look` opens a new connection and returns the server's identity; None if no server answers.
 pub(crate) async fn watch_failover<L: Future<Output = Option<ServerIdentity>>>(
     shared: &Shared,
     upstream: &impl Display,
@@ -27,9 +26,9 @@ pub(crate) async fn watch_failover<L: Future<Output = Option<ServerIdentity>>>(
     let every = Duration::from_nanos(shared.cache.limits().staleness_max).max(EVERY_MIN);
     loop {
         tokio::time::sleep(every).await;
-        // While there is no stream, the follower looks by itself.
+        // Without a stream, the follower connects by itself.
         let Some(stream) = shared.identity() else { continue };
-        // Who does not answer is not elsewhere.
+        // No answer does not mean another server.
         let Some(server) = look().await else { continue };
         let unchanged = shared.identity().is_some_and(|now| *now == *stream);
         if unchanged && server != *stream {

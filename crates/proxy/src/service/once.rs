@@ -1,23 +1,23 @@
-//! What a service logs of its failures.
+//! What a service logs about its failures.
 //!
-//! A service tries again and again, so that it says a failure once. Some failures are part of normal life and pass by themselves: the
-//! server restarts, the change stream is cut, DDL drops a table between two questions. The loss of the stream is told by the stream's
-//! follower; the rest is told only if it lasts.
+//! A service tries again and again, so it logs a failure once. Some failures are part of normal operation and pass by themselves: the server
+//! restarts, the change stream breaks, DDL drops a table between two queries. The stream's follower logs the loss of the stream; other such failures
+//! are logged only if they last.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// How long a failure that may pass by itself goes on before it is told. So long after the last one, the next is another.
+/// How long a failure that may pass by itself must last before it is logged. After this time without failures, the next one counts as another.
 const LASTS: Duration = Duration::from_secs(3);
 
-/// What an operator is to hear of a failure.
+/// Whether an operator must know about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hearing {
-    /// It, at once.
+    /// At once.
     AtOnce,
-    /// It, if it lasts: it may pass by itself.
+    /// If it lasts: it may pass by itself.
     IfLasting,
-    /// Nothing: somebody else has told it.
+    /// Never: it is logged elsewhere.
     Never,
 }
 
@@ -26,16 +26,16 @@ pub(crate) trait Failure: Display {
     fn hearing(&self) -> Hearing;
 }
 
-/// Says a thing once until something else is to be said.
+/// Logs a message once, until another one is logged.
 #[derive(Default)]
 pub(crate) struct Once {
     last: Option<String>,
-    /// The first and the last time of those that have failed in a row.
+    /// The first and the last time of consecutive failures.
     failing: Option<[Instant; 2]>,
 }
 
 impl Once {
-    /// Logs a failure unless it was the last thing logged.
+    /// Logs a failure unless it was the last message.
     pub(crate) fn warn(&mut self, what: &str, error: &impl Display) {
         let text = error.to_string();
         if self.last.as_ref() != Some(&text) {
@@ -44,7 +44,7 @@ impl Once {
         }
     }
 
-    /// The same, as far as an operator is to hear of it.
+    /// The same, depending on whether an operator must know about it.
     pub(crate) fn warn_of(&mut self, what: &str, error: &impl Failure) {
         let is_heard = match error.hearing() {
             Hearing::AtOnce => true,
@@ -58,7 +58,7 @@ impl Once {
         }
     }
 
-    /// It fails now; whether it has done so for a while.
+    /// Counts a failure; returns whether the failures have lasted for a while.
     fn lasts(&mut self, now: Instant) -> bool {
         let failing = self.failing.filter(|[_, last]| now.saturating_duration_since(*last) < LASTS);
         let [first, _] = failing.unwrap_or([now; 2]);
@@ -82,7 +82,7 @@ mod tests {
         let mut at = |millis| once.lasts(start + Duration::from_millis(millis));
         assert_eq!([0, 1_000, 2_000, 2_999].map(&mut at), [false; 4]);
         assert!(at(3_000), "all the time");
-        // Another one, much later.
+        // Another failure, much later.
         assert_eq!([60_000, 62_000, 66_000].map(&mut at), [false; 3]);
     }
 

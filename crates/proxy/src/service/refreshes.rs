@@ -1,4 +1,4 @@
-//! What waits to be refreshed, and how much of the database's time that may take.
+//! The queue of results to refresh, and the limit of the database time that refreshing may use.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,33 +10,33 @@ use tokio::sync::Notify;
 
 use crate::session::body::{Body, Source};
 
-/// Results that may wait; the coldest beyond it are dropped.
+/// Limit of waiting results; the coldest ones beyond it are dropped.
 const WAITING_MAX: usize = 1000;
-/// Time that may be saved up while nothing is to be refreshed.
+/// Limit of the time that is saved up while nothing is refreshed.
 const SAVED_MAX: Nanos = 200_000_000;
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The statement ran, and its answer is kept if it may be.
+    /// The statement ran, and its answer is cached if it may be.
     Read,
-    /// Nothing was asked: there is no need, or no way.
+    /// Nothing was sent: it is not necessary, or not possible.
     NotAsked,
     /// New snapshots do not show yet what invalidated the entry, or the stream is late.
     TooSoon,
 }
 
-/// A result to be read again.
+/// A result to refresh.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) key: Arc<[u8]>,
     pub(crate) source: Source,
 }
 
-/// Results that wait, by heat: hits per time since they were last read.
+/// Waiting results, by heat: hits per time since they were last read.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The number tells apart what is equally hot: of two the older is first.
+    /// The number orders results of the same heat: the older one is first.
     by_heat: BTreeMap<(u64, std::cmp::Reverse<u64>), Job>,
     next: u64,
 }
@@ -61,10 +61,10 @@ fn heat(hits: u64, over: Nanos) -> u64 {
     u64::try_from(per_time).unwrap_or(u64::MAX)
 }
 
-/// The results that wait, and what became of the others.
+/// The waiting results, and counters of the others.
 #[derive(Debug, Default)]
 pub struct Refreshes {
-    /// Refreshing is on.
+    /// Whether refreshing is enabled.
     on: bool,
     waiting: Mutex<Waiting>,
     added: Notify,
@@ -90,7 +90,7 @@ impl Refreshes {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The hottest, once there is one and there is time for it: hotter ones may come while it waits.
+    /// Waits for the hottest result, once there is one and time for it: hotter ones may arrive during the wait.
     pub(crate) async fn wait_for_one(&self, pause: impl Fn() -> Duration) -> Job {
         loop {
             if self.waiting().by_heat.is_empty() {
@@ -106,13 +106,13 @@ impl Refreshes {
         }
     }
 
-    /// A result was read, which took so long.
+    /// A result was read in this time.
     pub(crate) fn count_read(&self, nanos: Nanos) {
         self.read.fetch_add(1, Relaxed);
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// A result that was read is kept.
+    /// A result was cached.
     pub(crate) fn count_installed(&self) {
         self.installed.fetch_add(1, Relaxed);
     }
@@ -122,23 +122,23 @@ impl Refreshes {
         self.read.load(Relaxed)
     }
 
-    /// Those of them that were kept.
+    /// Those of them that were cached.
     pub fn installed(&self) -> u64 {
         self.installed.load(Relaxed)
     }
 
-    /// The time that it took.
+    /// The time used.
     pub fn nanos(&self) -> Nanos {
         self.nanos.load(Relaxed)
     }
 
-    /// Results that wait.
+    /// Waiting results.
     pub fn waiting_count(&self) -> usize {
         self.waiting().by_heat.len()
     }
 }
 
-/// A share of all time. What is spent beyond it is waited for before anything more is.
+/// A share of all time. If more is used, nothing is refreshed until the excess is saved again.
 #[derive(Debug)]
 pub(crate) struct Budget {
     share: f64,
@@ -148,7 +148,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// None if there is none.
+    /// None if the share is zero.
     pub(crate) fn new(share: f64, now: Nanos) -> Option<Self> {
         (share > 0.0).then_some(Self { share: share.min(1.0), saved: SAVED_MAX as f64, as_of: now })
     }
@@ -162,7 +162,7 @@ impl Budget {
         self.as_of = now;
     }
 
-    /// Until there is time to spend.
+    /// The time until some is available.
     pub(crate) fn wait(&self, now: Nanos) -> Duration {
         Duration::from_secs_f64((-self.saved_at(now)).max(0.0) / self.share / 1e9)
     }
@@ -225,7 +225,7 @@ mod tests {
         }
         let allowed = (now - SECOND) / 10 + SAVED_MAX + 90_000_000;
         assert!(spent <= allowed && spent > allowed / 2, "{spent} of {allowed}");
-        // Nothing is saved up beyond the bound.
+        // Savings are bounded.
         now += 1000 * SECOND;
         budget.spend(2 * SAVED_MAX, now);
         assert!(budget.wait(now) >= Duration::from_nanos(9 * SAVED_MAX));

@@ -1,4 +1,4 @@
-//! What the rows of an answer tell of the rows that matter to it.
+//! Deferred tags from the rows of an answer.
 
 use freshet_sql::{Bound, End, Field, Furthest, JoinKeys, Keys, Top};
 use freshet_types::Tag;
@@ -12,23 +12,23 @@ pub(crate) struct AnswerTags {
 }
 
 impl AnswerTags {
-    /// Takes from what an execution depends on what its answer will tell; None: that is nothing.
+    /// Takes from the dependencies of an execution those that its answer will give; None if there are none.
     pub(crate) fn of(bound: &mut Bound) -> Option<Self> {
         let (top, keys, page) = (bound.top.take(), bound.keys.take(), bound.page.take());
         (top.is_some() || keys.is_some()).then_some(Self { top, keys, page })
     }
 
-    /// The columns of the answer that are looked at.
+    /// The columns of the answer that are read.
     pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
         self.top.iter().map(Top::column).chain(self.keys.iter().flat_map(Keys::columns))
     }
 
-    /// Of other rows than the last one nothing is asked unless this is so.
+    /// Whether all rows are read; otherwise only the last one is.
     pub(crate) fn reads_all_rows(&self) -> bool {
         self.keys.is_some() || self.page.is_some()
     }
 
-    /// The deferred tags of an answer of these rows, which may bound the rows whose keys are to be read. `read` tells the values of a row.
+    /// The deferred tags of an answer with these rows, which may also bound the rows whose keys must be read. `read` returns the values of a row.
     pub(crate) fn tags<'a, R, I: Iterator<Item = R>>(
         &self,
         rows: impl Fn() -> I,

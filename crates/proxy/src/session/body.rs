@@ -1,4 +1,4 @@
-//! What an entry of the cache holds: the answer's frames, ready for the wire.
+//! The contents of a cache entry: the answer's frames, ready to send.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -9,33 +9,33 @@ use freshet_types::Nanos;
 use crate::session::moving::Reached;
 use crate::statement::registry::{NormalizedQuery, Statement};
 
-/// `RowDescription` if the client asked for it, `DataRow`s, `CommandComplete`. If it asked for the statement's description:
+/// `RowDescription` if the client requested it, `DataRow`s, `CommandComplete`. If the client requested the statement's description:
 /// `ParameterDescription`, `RowDescription`, `BindComplete`, `DataRow`s, `CommandComplete`.
 ///
-/// `ParseComplete`, `BindComplete` and `ReadyForQuery` belong to the conversation and are added for each hit.
+/// `ParseComplete`, `BindComplete` and `ReadyForQuery` are added for each hit.
 #[derive(Debug)]
 pub struct Body {
     pub(crate) frames: Box<[u8]>,
-    /// MySQL and MariaDB: where the words of the session's state are, which are each reader's own; 0 for none.
+    /// MySQL and MariaDB: the positions of the session's status flags, which are set for each reader; 0 for none.
     pub(crate) status_places: [u32; 2],
-    /// MySQL and MariaDB: what `FOUND_ROWS()` said after it, if the statement counts them for that.
+    /// MySQL and MariaDB: the answer to `FOUND_ROWS()` after it, if the statement counts rows for that.
     pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
-    /// MySQL and MariaDB: how many rows `FOUND_ROWS()` counts after it, if that is the number of its rows.
+    /// MySQL and MariaDB: the number of rows that `FOUND_ROWS()` returns after it, if it is the number of its rows.
     pub(crate) rows: Option<u32>,
-    /// What other executions it answers.
+    /// The other executions that it answers.
     pub(crate) reached: Option<Box<Reached>>,
     pub(crate) source: Source,
     /// When it was read.
     pub(crate) since: Nanos,
-    /// What the database took for it.
+    /// The database's time for it.
     took: Nanos,
-    /// Times it was served.
+    /// Number of times it was served.
     hits: AtomicU64,
-    /// It went since something else is worth more, which says nothing against its statement.
+    /// It was replaced by a more valuable entry, which says nothing against its statement.
     outweighed: AtomicBool,
 }
 
-/// The question for the number of rows that a LIMIT left out, and its answer.
+/// The query for the number of rows without LIMIT, and its answer.
 #[derive(Debug)]
 pub(crate) struct FoundRows {
     pub(crate) text: Box<[u8]>,
@@ -45,16 +45,16 @@ pub(crate) struct FoundRows {
 }
 
 impl FoundRows {
-    /// Bytes of a question and of an answer that are kept.
+    /// Limit of the bytes of a stored query and of its answer.
     pub(crate) const BYTES_MAX: usize = 512;
 }
 
-/// What an answer answers.
+/// The statement of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) query: Arc<NormalizedQuery>,
-    /// Of the extended protocol; with the registry's last word on it goes its number, and so the entry's key. The text of a
-    /// `Query` is the key.
+    /// Of the extended protocol. When the registry drops the statement, its number disappears, and so does the entry's key. The key of a `Query` is
+    /// its text.
     pub(crate) statement: Weak<Statement>,
 }
 
@@ -72,7 +72,7 @@ impl Body {
         &self.frames
     }
 
-    /// It was served by this worker, which took so long.
+    /// Counts a hit on this worker.
     pub(crate) fn note_hit(&self, worker: usize, took: Nanos) {
         self.hits.fetch_add(1, Relaxed);
         self.source.query.figures.hits.note(worker, took);
@@ -95,7 +95,7 @@ impl Drop for Body {
 
 impl Payload for Body {
     fn heap_bytes(&self) -> usize {
-        // What comes later is counted from the beginning.
+        // Memory allocated later is counted from the beginning.
         let found_rows = self.found_rows.as_ref().map_or(0, |_| 2 * FoundRows::BYTES_MAX);
         block_bytes(self.frames.len()) + found_rows + self.reached.as_ref().map_or(0, |reached| reached.bytes())
     }

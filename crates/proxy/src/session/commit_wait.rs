@@ -1,25 +1,24 @@
-//! Writes that are acknowledged at once, since nothing that is kept rests on the tables that they touched.
+//! Writes without a commit wait: they are acknowledged at once, since no entry depends on the tables that they touched.
 //!
-//! A held acknowledgement costs the database a question for the log end (PostgreSQL), and the client a wait for the stream. A write that runs
-//! nothing but the server's own code (`sql/src/statement/write_effects.rs`) tells which tables it touches. If no entry and no flight rests on
-//! any of them at a moment *after* the server has answered it, then no look-up can find what misses the write: whatever is filled later sees it.
-//! [`freshet_cache::Cache::is_free_of`] says why that is enough, whatever the stream has delivered. The server answers only once new
-//! snapshots show the commit: it leaves the list of running transactions before that, also behind a synchronous standby, and with
-//! `synchronous_commit = off`. (On a standby it is shown later: fills that read one would need the acknowledgement to be held.) MySQL and MariaDB
-//! answer once the engine has committed, which is when snapshots show it.
+//! A commit wait costs the database a query for the log end (PostgreSQL), and the client a wait for the stream. If a write runs built-in code only
+//! (`sql/src/statement/write_effects.rs`), the tables that it touches are known. If no entry and no flight depends on any of them at a moment *after*
+//! the server has answered it, no look-up can find a result without the write: everything filled later sees it. [`freshet_cache::Cache::is_free_of`]
+//! explains why this is sufficient, whatever the stream has delivered. The server answers only once new snapshots show the commit: it leaves the list
+//! of running transactions before that, also with a synchronous standby, and with `synchronous_commit = off`. (On a standby it becomes visible later:
+//! fills from a standby would need the commit wait.) MySQL and MariaDB answer after the commit in the engine, when snapshots show it.
 //!
-//! On PostgreSQL it is asked twice: when the statement is sent, whether the log end has to be asked for behind it; and when it is answered, which
-//! is what counts. If a fill has begun in between, the log end is asked for then. On MySQL and MariaDB the
-//! commit that the answer names is the session's watermark, once the stream has applied it.
+//! On PostgreSQL this is checked twice: when the statement is sent, to decide whether the log end must be read after it; and when it is answered,
+//! which decides. If a fill has begun in between, the log end is read then. On MySQL and MariaDB the commit that the answer names is the session's
+//! watermark, once the stream has applied it.
 //!
 //! # Definitions
 //!
-//! Which tables a write touches rests on the catalogue. A trigger that somebody has just made may have run in it, and touch others, although the
-//! stream has not delivered it yet. An acknowledgement that is held waits for that as well; one that is not relies on this: who sends what may
-//! define anything is counted from before it is sent until it is acknowledged, and that is held until the stream has delivered
-//! it (or a fence is set, which [`freshet_cache::Cache::is_free_of`] minds). While there is any, every write is held. Once there is none, what they defined is in
-//! the catalogue under which the write was judged, or the cache knows that the catalogue is out of date. Of definitions that come around
-//! Freshet a write may know nothing as long as they are not delivered, as with all that comes around it.
+//! The tables of a write depend on the catalogue. A trigger that was just created may have run in the write, and touched other tables, although the
+//! stream has not delivered the trigger yet. A commit wait includes this delivery. A write without one relies on this: a session that sends a
+//! statement that may define anything is counted from before the statement is sent until it is acknowledged. Its acknowledgement waits until the
+//! stream has delivered it (or a fence is set, which [`freshet_cache::Cache::is_free_of`] checks). While any is counted, every write waits. Once none
+//! is, their definitions are in the catalogue with which the write was judged, or the cache knows that the catalogue is out of date. Definitions that
+//! bypass Freshet may be unknown to a write until they are delivered, like everything that bypasses Freshet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -28,10 +27,10 @@ use freshet_types::{CatalogVersion, TableId};
 
 use crate::shared::Shared;
 
-/// Tables of one transaction beyond which it is held.
+/// Limit of tables of one transaction; with more, it waits.
 const TABLES_MAX: usize = 64;
 
-/// What a transaction may have written to.
+/// The tables that a transaction may have written to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Touched {
     #[default]
@@ -42,7 +41,7 @@ pub(crate) enum Touched {
 }
 
 impl Touched {
-    /// It may have written to these as well; None: to anything.
+    /// Adds tables that it may have written to; None: any table.
     pub(crate) fn add(&mut self, tables: Option<(CatalogVersion, &[TableId])>) {
         let Some((catalog, more)) = tables else {
             *self = Self::Anything;
@@ -67,7 +66,7 @@ impl Touched {
     }
 }
 
-/// One of those who are counted: who has sent what may define anything, which is not acknowledged yet; who writes.
+/// Counts a session while it lives: one that has sent a statement that may define anything, or one that writes.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<AtomicUsize>);
 
@@ -85,7 +84,7 @@ impl Drop for Counted {
 }
 
 impl Shared {
-    /// Whether a transaction that touched this needs no holding, as far as can be told now: to be asked by a session of the stream's server.
+    /// Whether a transaction that touched these tables needs no commit wait, as far as is known now. Only for a session on the stream's server.
     pub(crate) fn is_free(&self, touched: &Touched) -> bool {
         let Touched::Tables(catalog, tables) = touched else { return false };
         // In this order: a fence is set before the count goes down.

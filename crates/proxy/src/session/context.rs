@@ -1,8 +1,7 @@
-//! What besides the statement decides its answer: database, role, search path and settings of the session.
+//! The context of a session: everything that decides an answer besides the statement, that is database, role, search path and settings.
 //!
-//! Not all of these are reported by the server, and functions can change them unseen. So Freshet asks: before the
-//! first look-up of a session, and again after each statement that is not known to be pure. Sessions that agree
-//! in everything share a number, which is part of every key.
+//! The server does not report all of these, and functions can change them without notice. So Freshet queries them: before the first look-up of a
+//! session, and again after each statement that is not known to be pure. Sessions with the same context share a number, which is part of every key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,19 +9,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use freshet_sql::Client;
 use freshet_types::Reason;
 
-/// A session's context, shared by all sessions that agree in it.
+/// A session's context, shared by all sessions with the same one.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Its number: never used for another context.
+    /// Its number, which is never reused.
     pub(crate) id: u32,
-    /// Where unqualified names are looked up, in this order: PostgreSQL's `current_schemas(true)`; the database.
+    /// The schemas in which unqualified names are looked up, in order: PostgreSQL's `current_schemas(true)`; the database.
     pub(crate) schemas: Vec<Arc<str>>,
     pub(crate) client: Client,
-    /// Why its sessions bypass, if they do.
+    /// Why sessions with it bypass, if they do.
     pub(crate) obstacle: Option<Reason>,
 }
 
-/// What a session says of its context.
+/// A context as read from a session.
 #[derive(Debug)]
 pub(crate) struct Described {
     pub(crate) key: ContextKey,
@@ -31,7 +30,7 @@ pub(crate) struct Described {
     pub(crate) obstacle: Option<Reason>,
 }
 
-/// All contexts seen.
+/// All contexts seen until now.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
     known: Mutex<HashMap<Arc<ContextKey>, Arc<Context>>>,
@@ -39,14 +38,14 @@ pub(crate) struct Contexts {
     all: Mutex<Vec<(Arc<Context>, Arc<ContextKey>)>>,
 }
 
-/// What contexts are told apart by: database, users, schemas, their ids, settings, obstacle.
+/// What distinguishes contexts: database, users, schemas, their ids, settings, obstacle.
 pub(crate) type ContextKey = Vec<Option<String>>;
 
-/// Distinct contexts; sessions beyond it bypass.
+/// Limit of different contexts; sessions with further ones bypass.
 const CONTEXTS_MAX: usize = 65_536;
 
 impl Contexts {
-    /// The context so described; an error if there are too many.
+    /// The context with this description; an error if there are too many.
     pub(crate) fn intern(&self, answer: Described) -> Result<Arc<Context>, Reason> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = known.get(&answer.key) {
@@ -62,7 +61,7 @@ impl Contexts {
         Ok(context)
     }
 
-    /// The context of this number, and what makes it.
+    /// The context with this number, and its description.
     pub(crate) fn get(&self, id: u32) -> Option<(Arc<Context>, Arc<ContextKey>)> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).get(id as usize).cloned()
     }

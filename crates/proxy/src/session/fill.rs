@@ -1,23 +1,23 @@
-//! The life of a fill, once for both families.
+//! The life of a fill, for both families.
 //!
 //! | name | is |
 //! |---|---|
-//! | [`FillRequest`] | what the cache is asked before the query is sent: the key, and the tags of the result |
-//! | [`FillPermit`] | the right to install that result; dropping it abandons the fill |
+//! | [`FillRequest`] | the request to the cache before the query is sent: the key, and the tags of the result |
+//! | [`FillPermit`] | the right to install this result; dropping it abandons the fill |
 //! | [`PendingFill`] | the permit with the answer, while it is read ([`Reading`]) and until it may be installed ([`Read`]) |
 //! | [`Entry`] | the installed result |
 //!
 //! # The order of the steps
 //!
-//! [`Miss::begin_fill`] has all steps in the order that keeps results true:
+//! [`Miss::begin_fill`] has all steps in the order that keeps results consistent:
 //!
 //! 1. Tags are derived from the catalogue under which the session's context was read, before the query is sent.
-//! 2. A proof that is known already is taken before the request: what it shows was visible before the query is sent.
-//! 3. The request is made before anything is sent, so that each later commit is a candidate of the fill.
-//! 4. The server is compared with that of the change stream after the request ([`Registered::confirm`]). The stream may have moved to
-//!    another server since this session was compared with it; the epoch that the permit belongs to began after its identity was published.
+//! 2. A known proof is taken before the request: everything that it shows was visible before the query is sent.
+//! 3. The request is made before anything is sent, so that each later commit is tested with the fill.
+//! 4. The server is compared with that of the change stream after the request ([`Registered::confirm`]). The stream may have changed to another
+//!    server since this session was compared with it; the epoch of the permit began after its identity was published.
 //!
-//! Sessions get a `PendingFill<Reading>` from `confirm` alone. PostgreSQL's background refresh takes the same steps itself
+//! Only `confirm` returns a `PendingFill<Reading>` to a session. PostgreSQL's background refresh takes the same steps itself
 //! (`postgres/service/refresh/reader.rs`).
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,18 +34,18 @@ use crate::session::moving::Limits;
 use crate::shared::Shared;
 use crate::statement::registry::Statement;
 
-/// A fill under way.
+/// A fill in flight.
 #[derive(Debug)]
 pub(crate) struct PendingFill<S> {
     /// The right to install the result.
     pub(crate) permit: FillPermit<Body>,
-    /// What is to be read before that.
+    /// The join keys to read before that.
     pub(crate) join_keys: Option<Box<JoinKeys>>,
     /// A proof whose answer had arrived before the query was sent.
     pub(crate) proof: Option<Arc<Visible>>,
-    /// See [`crate::session::verify`]: what the answer is to be compared with.
+    /// The entry to compare the answer with: see [`crate::session::verify`].
     pub(crate) expected: Option<Arc<Entry<Body>>>,
-    /// How far it has come: [`Reading`] or [`Read`].
+    /// Its state: [`Reading`] or [`Read`].
     pub(crate) stage: S,
 }
 
@@ -56,23 +56,23 @@ pub(crate) struct Reading<A> {
     pub(crate) frames: Vec<u8>,
     /// Before the query was sent.
     pub(crate) started: Nanos,
-    /// What the family notes of the answer.
+    /// What the family stores of the answer.
     pub(crate) answer: A,
 }
 
 /// Its answer has been read.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// The deferred tags that it tells itself, by its last row.
+    /// The deferred tags from its own last row.
     pub(crate) told: Option<Vec<Tag>>,
-    /// What is to be installed.
+    /// The answer to install.
     pub(crate) body: Body,
-    /// Freshet itself asked for it: see [`crate::service::refreshes`].
+    /// Freshet itself sent the query: see [`crate::service::refreshes`].
     pub(crate) refreshed: bool,
 }
 
 impl<A> PendingFill<Reading<A>> {
-    /// A part of the answer has come; false: the result cannot be cached, and the fill is to be dropped at once.
+    /// Adds a part of the answer. False: the result cannot be cached, and the fill must be dropped at once.
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> bool {
         let Reading { source, frames, .. } = &mut self.stage;
         match self.permit.grow(frames.len() + bytes.len()) {
@@ -86,15 +86,15 @@ impl<A> PendingFill<Reading<A>> {
     }
 }
 
-/// An execution that missed, as its family sees it.
+/// The family's view of an execution that missed.
 pub(crate) trait Execution {
-    /// What is noted of the answer.
+    /// What it stores of the answer.
     type Answer;
 
-    /// It is of a prepared statement, which has a number.
+    /// Whether it has the number of a prepared statement.
     fn is_bound(&self) -> bool;
 
-    /// Its moving limits, if its statement is known to have such.
+    /// Its moving limits, if its statement is known to have some.
     fn limits(&self) -> Option<Limits>;
 
     /// An error if the family does not cache it.
@@ -102,36 +102,36 @@ pub(crate) trait Execution {
 
     fn parameters(&self) -> Result<Vec<Parameter<'_>>, Reason>;
 
-    /// Takes from what the execution depends on what its answer will tell.
+    /// Takes from the dependencies of the execution those that its answer will give.
     fn answer(&self, bound: &mut Bound, limits: Option<Limits>) -> Self::Answer;
 
-    /// What was proven visible by now.
+    /// What is proven visible by now.
     fn proof(&self) -> Option<Arc<Visible>>;
 
-    /// A proof can be asked for before the query is sent.
+    /// Whether a proof can be requested before the query is sent.
     fn can_ask_proof(&self) -> bool;
 
     /// These tables are not published.
     fn not_published(&self, tables: &[TableId]);
 }
 
-/// What a session knows of a miss.
+/// The session's facts about a miss.
 pub(crate) struct Miss<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) statement: &'a Arc<Statement>,
     pub(crate) key: &'a [u8],
     /// The session's context, and the catalogue under which it was read.
     pub(crate) context: (&'a Context, CatalogVersion),
-    /// It comes right behind a write of the session.
+    /// It directly follows a write of the session.
     pub(crate) late: bool,
     /// The snapshot that it reads.
     pub(crate) snapshot: Option<Proven>,
-    /// Others may wait for its end.
+    /// Other sessions may wait for the fill.
     pub(crate) is_joinable: bool,
 }
 
 impl Miss<'_> {
-    /// Registers a fill, before anything is sent. An error: why the answer is not to be cached.
+    /// Registers a fill, before anything is sent. An error: why the answer will not be cached.
     pub(crate) fn begin_fill<E: Execution>(&self, execution: &E) -> Result<Registered<E::Answer>, Reason> {
         let Self { shared, statement, key, context: (context, known_under), snapshot, .. } = *self;
         let query = &statement.query;
@@ -173,7 +173,7 @@ impl Miss<'_> {
     }
 }
 
-/// A fill that is registered.
+/// A registered fill.
 pub(crate) struct Registered<A>(PendingFill<Reading<A>>);
 
 impl<A> Registered<A> {

@@ -1,4 +1,4 @@
-//! Looking a key up, once for both families.
+//! Looks up a key, for both families.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use freshet_types::{Nanos, Reason};
 use crate::session::body::Body;
 use crate::shared::Shared;
 
-/// What becomes of an execution. The look-up, admission and the state of the session decide one after the other, each for what the one
-/// before has left open.
+/// The decision about an execution. The look-up, admission and the state of the session decide one after the other, each about the cases that the one
+/// before leaves open.
 #[derive(Debug)]
 pub(crate) enum Decision<H, F = (), W = Infallible> {
     /// It is served from the cache.
     Hit(H),
     /// It is sent, and its result may be cached.
     Fill(F),
-    /// It is decided again once something has come.
+    /// It is decided again once something has changed.
     Wait(W),
     /// It is sent.
     Pass(Reason),
 }
 
-/// What a look-up comes to.
+/// The result of a look-up.
 pub(crate) type Found = Decision<Arc<Entry<Body>>>;
 
 impl Shared {
-    /// Looks a key up. `accepts` is asked for what is found: false if another fill is to take its place.
+    /// Looks up a key. `accepts` is called with the entry: false if another fill must replace it.
     pub(crate) fn look_up(
         &self,
         key: &[u8],

@@ -1,12 +1,11 @@
-//! Entries that answer other executions than their own: those whose limits have moved, but not beyond what the answer shows
-//! (see `sql/src/dependency/moving_limit.rs` for which these are, and why).
+//! Entries with moving limits, which answer other executions than their own: those whose limits have moved, within the range that the answer gives
+//! (see `sql/src/dependency/moving_limit.rs` for the conditions and the proof).
 //!
-//! An entry is kept under its own key, as all are, and is found by it. Beside that, the key *without* its moving limits leads to
-//! the entry that was installed last. So a statement with such limits is looked up twice, and any other once: what was
-//! looked up in vain tells by its statement whether there is more to look up. What the second look-up finds is served under the same
-//! rules as any entry, and only if it reaches as far as the limits have moved.
+//! Such an entry has its own key, like all entries. In addition, the key *without* its moving limits leads to the entry that was installed last. So a
+//! statement with moving limits is looked up twice, and any other once: after a miss, the statement says whether there is a second look-up. An entry
+//! that the second look-up finds is served under the same rules as any other, and only if its range includes the moved limits.
 //!
-//! Values of limits that come again, as of pages by keys, still have an entry each.
+//! Limits whose values recur, as for keyset pagination, still have an entry each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,23 +19,23 @@ use rapidhash::quality::RandomState;
 use crate::session::context::Context;
 use crate::statement::registry::{NormalizedQuery, Statement};
 
-/// Bytes of one key that leads to another, besides both.
+/// Bytes for one key that leads to another, in addition to the two keys.
 const OVERHEAD_BYTES: usize = 128;
-/// Of the cache's memory, one in so many, within limits.
+/// The part (one in n) of the cache's memory, within limits.
 const MEMORY_SHARE: u64 = 16;
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(64 << 20);
 
-/// What one execution says of its moving limits.
+/// The moving limits of one execution.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// All that decides its answer but for them.
+    /// Everything that decides its answer, without the limits.
     pub(crate) key: Arc<[u8]>,
     pub(crate) at: Positions,
     pub(crate) read_set: Arc<ReadSet>,
     utf8: bool,
 }
 
-/// How far an entry reaches.
+/// The range of an entry.
 #[derive(Debug)]
 pub(crate) struct Reached {
     /// See [`Limits::key`].
@@ -44,19 +43,19 @@ pub(crate) struct Reached {
     /// The entry's own key.
     entry: Arc<[u8]>,
     reach: Reach,
-    /// Where the entry's own limits are.
+    /// The entry's own limits.
     at: Positions,
     /// See [`Limits::counted`].
     by_clock: bool,
 }
 
 impl Limits {
-    /// The key that misses are counted by: one for all that the clock tells apart, of which none is missed twice.
+    /// The key under which misses are counted: for limits that follow the clock it is one for all, since none of their keys misses twice.
     pub(crate) fn counted<'k>(limits: Option<&'k Self>, entry: &'k [u8]) -> &'k [u8] {
         limits.filter(|limits| limits.read_set.moves_with_clock()).map_or(entry, |limits| &limits.key)
     }
 
-    /// `write_key` writes the key without the parameters of these numbers; None: it cannot be told apart from others.
+    /// `write_key` writes the key without the parameters of these numbers; None if the result would be ambiguous.
     pub(crate) fn of(
         read_set: &Arc<ReadSet>,
         params: &[Parameter<'_>],
@@ -72,7 +71,7 @@ impl Limits {
         Some(Self { key: key.into(), at, read_set: read_set.clone(), utf8: context.client.utf8 })
     }
 
-    /// How far an answer of these rows reaches, which is kept under the key `entry`.
+    /// The range of an answer with these rows, which has the key `entry`.
     pub(crate) fn reached<'a, R>(
         self,
         entry: Arc<[u8]>,
@@ -91,35 +90,35 @@ impl Reached {
         self.reach.covers(at)
     }
 
-    /// Whether the entry's own execution would be answered by another entry, too.
+    /// Whether another entry would also answer the entry's own execution.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.key == other.key && self.entry != other.entry && other.covers(&self.at)
     }
 
-    /// The key that the misses were counted by, if not the entry's own.
+    /// The key under which its misses were counted, if not its own.
     pub(crate) fn counted_by(&self) -> Option<&[u8]> {
         self.by_clock.then_some(&*self.key)
     }
 
-    /// Bytes of it, and of what leads to it.
+    /// Bytes of it, and of the key that leads to it.
     pub(crate) fn bytes(&self) -> usize {
         self.key.len() + self.entry.len() + OVERHEAD_BYTES
     }
 }
 
 impl NormalizedQuery {
-    /// Whether it is known to have limits that may move, under some catalogue.
+    /// Whether it is known to have moving limits, under some catalogue.
     pub(crate) fn moves(&self) -> bool {
         self.moves.load(Relaxed)
     }
 
-    /// Its read set under this catalogue, if it has such limits.
+    /// Its read set with this catalogue, if it has moving limits.
     pub(crate) fn moving(&self, catalog: &Catalog, context: &Context) -> Option<Arc<ReadSet>> {
         if self.moves() { self.resolve(catalog, context).read_set.ok() } else { None }
     }
 }
 
-/// Writes the text without the literals of these numbers, but their kinds; numbers of other parameters say nothing.
+/// Writes the text without the literals of these numbers, but with their kinds; numbers of other parameters are ignored.
 pub(crate) fn put_text(key: &mut Vec<u8>, statement: &Statement, numbers: &[u32]) -> Option<()> {
     let text = statement.text();
     let mut cuts = Vec::with_capacity(numbers.len());
@@ -131,7 +130,7 @@ pub(crate) fn put_text(key: &mut Vec<u8>, statement: &Statement, numbers: &[u32]
     put_without(key, text, &mut cuts)
 }
 
-/// Writes bytes but for these ranges, so that what is left has one meaning.
+/// Writes bytes without these ranges, unambiguously.
 pub(crate) fn put_without(key: &mut Vec<u8>, bytes: &[u8], cuts: &mut [(usize, usize)]) -> Option<()> {
     cuts.sort_unstable();
     let mut from = 0;
@@ -145,7 +144,7 @@ pub(crate) fn put_without(key: &mut Vec<u8>, bytes: &[u8], cuts: &mut [(usize, u
     Some(())
 }
 
-/// From keys without moving limits to those of the entries that were installed last.
+/// From keys without moving limits to the keys of the entries that were installed last.
 #[derive(Debug)]
 pub(crate) struct Latest {
     keys: Cache<Arc<[u8]>, Arc<[u8]>, ByBytes, RandomState>,
@@ -167,12 +166,12 @@ impl Latest {
         Self { keys: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()) }
     }
 
-    /// The key of the entry that was installed last of those that differ in their limits only.
+    /// The key of the entry installed last among those that differ in their limits only.
     pub(crate) fn entry(&self, key: &[u8]) -> Option<Arc<[u8]>> {
         self.keys.get(key)
     }
 
-    /// An entry is installed; the key of the one before.
+    /// Stores an installed entry; returns the key of the previous one.
     pub(crate) fn installed(&self, reached: &Reached) -> Option<Arc<[u8]>> {
         let before = self.entry(&reached.key);
         self.keys.insert(reached.key.clone(), reached.entry.clone());

@@ -1,13 +1,12 @@
-//! `--verify`: a sample of hits is asked of the database as well, and compared.
+//! `--verify`: a sample of hits is also executed by the database, and the answers are compared.
 //!
-//! The naive comparison finds differences that are none: the database may have gone on. So a sampled hit becomes an
-//! ordinary fill of the same key, which is to take the entry's place. If it may be installed, and is still installed once
-//! the stream has passed the position it was read at, then no commit that matters lies between the two readings, and
-//! both must hold the same rows. Else nothing is known. Rows are compared in any order.
+//! A simple comparison finds false differences, since the data may have changed meanwhile. So a sampled hit becomes an ordinary fill of the same key,
+//! which replaces the entry. If it may be installed, and is still installed once the stream has passed the position at which it was read, no relevant
+//! commit is between the two readings, and both must have the same rows. Otherwise the comparison is undecided. Rows are compared in any order.
 //!
-//! A difference means that a rule was broken, here or by the statement (an answer that its own text does not determine,
-//! such as LIMIT over ties). Either way the statement is not cached any more, until Freshet is started again. Of LIMIT without ORDER BY
-//! other rows may be as right: nothing is known.
+//! A difference means that a rule was broken, either by Freshet or by the statement (an answer that its text does not determine, such as LIMIT with
+//! ties). In both cases the statement is no longer cached until Freshet is restarted. With an unordered LIMIT other rows may be correct as well: the
+//! comparison is undecided.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +19,7 @@ use freshet_wire::postgres::frame;
 
 use crate::session::body::Body;
 
-/// Comparisons that may wait; further ones are left out.
+/// Limit of waiting comparisons; further ones are skipped.
 const WAITING_MAX: usize = 1000;
 
 /// Two readings of one key.
@@ -28,24 +27,24 @@ const WAITING_MAX: usize = 1000;
 struct Comparison {
     before: Arc<Entry<Body>>,
     after: Arc<Entry<Body>>,
-    /// The log end after the second.
+    /// The log end after the second reading.
     read_end: End,
 }
 
-/// What is sampled, and what came of it.
+/// The sampling and its outcomes.
 #[derive(Debug)]
 pub struct Verifier {
-    /// One hit in so many; 0: none.
+    /// Samples one hit of this many; 0: none.
     every: u64,
     dialect: Dialect,
     /// Counts the hits, if any are sampled.
     hits: AtomicU64,
     waiting: Mutex<VecDeque<Comparison>>,
-    /// Answers found equal.
+    /// Equal answers.
     pub equal: AtomicU64,
-    /// Sampled answers of which nothing can be said, since the database went on.
+    /// Undecided comparisons, since the data may have changed.
     pub undecided: AtomicU64,
-    /// Answers found different.
+    /// Different answers.
     pub different: AtomicU64,
 }
 
@@ -59,12 +58,12 @@ impl Verifier {
         Self { every, dialect, hits, waiting, equal, undecided, different }
     }
 
-    /// Whether the next hit is to be asked of the database.
+    /// Whether the next hit must also be executed by the database.
     pub(crate) fn samples(&self) -> bool {
         self.every > 0 && is_drawn(self.hits.fetch_add(1, Relaxed), self.every)
     }
 
-    /// The second reading has taken the first one's place.
+    /// The second reading has replaced the first one.
     pub(crate) fn compare(&self, before: Arc<Entry<Body>>, after: Arc<Entry<Body>>, read_end: End) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() < WAITING_MAX {
@@ -72,7 +71,7 @@ impl Verifier {
         }
     }
 
-    /// Looks at the comparisons that can be decided by now.
+    /// Decides the comparisons that can be decided by now.
     pub(crate) fn decide(&self, cache: &Cache<Body>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_empty() {
@@ -103,13 +102,13 @@ impl Verifier {
     }
 }
 
-/// Whether two answers hold the same messages, in any order.
+/// Whether two answers have the same messages, in any order.
 fn same_rows(dialect: Dialect, a: &[u8], b: &[u8]) -> bool {
     let sorted = if dialect.is_mysql_family() { sorted_packets } else { sorted_frames };
     a == b || (a.len() == b.len() && sorted(a) == sorted(b))
 }
 
-/// Packets are numbered, and rows that change places have each other's numbers.
+/// Packets are numbered, so two rows in another order have each other's numbers.
 fn sorted_packets(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut payloads = Vec::new();
     while let Some(head) = Header::read(bytes)

@@ -1,8 +1,8 @@
-//! Sessions that wait for the change stream to pass a position: acknowledgements that are held, and look-ups that
-//! would have to bypass for a position that is about to come.
+//! Sessions that wait for the change stream to pass a position: commit waits, and look-ups that would otherwise bypass although the position is about
+//! to be passed.
 //!
-//! A wait is woken by the stream's task. Its order matters: register, then look whether the position has passed, then
-//! sleep. Waits are few and short, so one lock will do; the stream takes it only while somebody waits.
+//! The stream's task wakes the waits. The order matters: register, then check whether the position was passed, then sleep. Waits are few and short,
+//! so one lock is enough; the stream takes it only while a session waits.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,50 +15,50 @@ use std::task::Waker;
 
 use freshet_types::{Lsn, Nanos};
 
-/// All waits on one stream.
+/// All waits for one stream.
 #[derive(Debug, Default)]
 pub struct Waits {
     wakers: Mutex<Wakers>,
     waiting: AtomicUsize,
-    /// Of these, acknowledgements.
+    /// The number of commit waits among them.
     holds: AtomicUsize,
     /// Counts the positions.
     generation: AtomicU64,
-    /// Acknowledgements that were held, for how long in all, and those that a fence took the place of.
+    /// The number of commit waits, their total time, and the number of those replaced by a fence.
     pub held: AtomicU64,
     /// See [`Self::held`].
     pub held_nanos: AtomicU64,
     /// See [`Self::held`].
     pub fences: AtomicU64,
-    /// Acknowledgements of writes that were not held, since nothing rested on the tables that they touched.
+    /// Commit waits that were skipped, since no entry depended on the tables of the write.
     pub waits_skipped: AtomicU64,
     /// Messages that were committed to flush the log (PostgreSQL).
     pub flushes: AtomicU64,
-    /// How long acknowledgements have lately been held: a moving average, in nanoseconds.
+    /// The recent time of commit waits: a moving average, in nanoseconds.
     hold_nanos: AtomicU64,
-    /// Behind where the stream was when an acknowledgement was last held in vain; 0: none was.
+    /// Just behind the stream's position when a commit wait last timed out; 0: none has.
     stalled_at: AtomicU64,
-    /// What the database has lately taken for an answer: a moving average, in nanoseconds.
+    /// The recent time of the database's answers: a moving average, in nanoseconds.
     answer_nanos: AtomicU64,
-    /// What log-end probe have lately taken on average, and at the least.
+    /// The recent time of log-end probes: the average, and the minimum.
     probe_nanos: AtomicU64,
     probe_least: AtomicU64,
 }
 
-/// Of what a log-end probe took at the least one part of so many is forgotten with each.
+/// With each probe the minimum grows by one part in this many.
 const LEAST_LASTS: Nanos = 1 << 16;
 
-/// The least and the most that a look-up waits, in nanoseconds.
+/// The shortest and the longest wait of a look-up, in nanoseconds.
 const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=100_000_000;
-/// How many times as long as the database takes for an answer. Under load those answers are what the stream waits for.
+/// The wait as a multiple of the database's time for an answer. Under load the stream waits for those answers.
 const LOOK_WAIT_ANSWERS: Nanos = 4;
 
-/// How many times as long as an acknowledgement is held on average, and the least and the most of it, in nanoseconds.
+/// As a multiple of the average commit wait, with its minimum and maximum in nanoseconds.
 const STUCK_HOLDS: Nanos = 4;
 const STUCK: RangeInclusive<Nanos> = 3_000_000..=20_000_000;
 
-/// A session's look-ups wait for their position for a few times what asking the database would take, and after a wait that
-/// did not help the next ones do not wait: one, then three, then seven of them, as long as none helps.
+/// A session's look-ups wait for their position for a few times the database's time for an answer. After a wait without success the next look-ups do
+/// not wait: one, then three, then seven of them, as long as no wait succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     left_out: u8,
@@ -75,13 +75,13 @@ impl Patience {
         is_there
     }
 
-    /// Waiting did not help.
+    /// A wait was without success.
     pub(crate) fn lose(&mut self) {
         self.left_out = 0;
         self.to_leave_out = (self.to_leave_out.saturating_mul(2) | 1).min(127);
     }
 
-    /// A look-up needed no waiting, or waiting helped.
+    /// A look-up needed no wait, or its wait succeeded.
     pub(crate) fn gain(&mut self) {
         *self = Self::default();
     }
@@ -90,15 +90,15 @@ impl Patience {
 /// What a session waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitFor {
-    /// The stream is to pass this; whatever it passes next, if it is 0.
+    /// The stream passes this position; any next position if it is 0.
     Position(Lsn),
-    /// The stream is to pass a log end that was asked for then or later.
+    /// The stream passes a log end that was read at this time or later.
     Time(Nanos),
-    /// A look at the catalogue is to be taken in that was asked for then or later.
+    /// A catalogue check that began at this time or later is complete.
     Catalog(Nanos),
 }
 
-/// Those that wait for so much, each with a number of its own.
+/// Waits by their value, each with a unique number.
 type Waiting = BTreeMap<(u64, u64), Waker>;
 
 #[derive(Debug, Default)]
@@ -124,14 +124,14 @@ impl Wakers {
     }
 }
 
-/// Takes those that wait for no more than this.
+/// Removes the waits up to this value.
 fn take(waiting: &mut Waiting, up_to: u64) -> Waiting {
     let later = waiting.split_off(&(up_to.saturating_add(1), 0));
     std::mem::replace(waiting, later)
 }
 
 impl Waits {
-    /// The stream has passed `lsn`, and a log end that was asked for at `as_of`.
+    /// The stream has passed `lsn`, and a log end that was read at `as_of`.
     pub fn passed(&self, lsn: Lsn, as_of: Nanos) {
         self.generation.fetch_add(1, SeqCst);
         if self.waiting.load(SeqCst) == 0 {
@@ -143,7 +143,7 @@ impl Waits {
         woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 
-    /// A look at the catalogue has been taken in that was asked for at `as_of`.
+    /// A catalogue check that began at `as_of` is complete.
     pub(crate) fn looked(&self, as_of: Nanos) {
         if self.waiting.load(SeqCst) > 0 {
             let woken = take(&mut self.wakers().by_catalog, as_of);
@@ -151,54 +151,54 @@ impl Waits {
         }
     }
 
-    /// What is waited for may never come: a new stream, or none.
+    /// The awaited position may never come: there is a new stream, or none.
     pub fn interrupt(&self) {
         self.passed(Lsn(u64::MAX - 1), u64::MAX - 1);
     }
 
-    /// Changes whenever the stream has passed something.
+    /// Changes whenever the stream has passed a position.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(SeqCst)
     }
 
-    /// An acknowledgement was held for this long.
+    /// A commit wait took this long.
     pub(crate) fn held_for(&self, nanos: Nanos) {
         self.looked_for(nanos);
         let average = self.hold_nanos.load(Relaxed);
         self.hold_nanos.store(average - average / 8 + nanos / 8, Relaxed);
     }
 
-    /// Likewise, also for the catalogue, which says nothing of the stream.
+    /// The same, also for a wait for the catalogue, which does not affect the average of the stream's waits.
     pub(crate) fn looked_for(&self, nanos: Nanos) {
         self.held.fetch_add(1, Relaxed);
         self.held_nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// The stream has not moved for so long, while an acknowledgement is held, that it may lack a flush of the log. Under load it
-    /// stands still for a while without that.
+    /// If the stream has not moved for this long during a commit wait, it may need a flush of the log. Under load it stands still for a while without
+    /// needing one.
     pub(crate) fn stuck_after(&self) -> Nanos {
         self.hold_nanos.load(Relaxed).saturating_mul(STUCK_HOLDS).clamp(*STUCK.start(), *STUCK.end())
     }
 
-    /// An acknowledgement was held as long as it may be, and the stream has come no further than this.
+    /// A commit wait timed out, and the stream has come no further than this.
     pub(crate) fn held_in_vain(&self, applied: Lsn) {
         self.stalled_at.store(applied.0 + 1, Relaxed);
     }
 
-    /// An acknowledgement was held in vain and the stream has not moved since: the next one need not be held.
+    /// Whether a commit wait timed out and the stream has not moved since: the next one need not wait.
     pub(crate) fn is_stalled(&self, applied: Lsn) -> bool {
         self.stalled_at.load(Relaxed) == applied.0 + 1
     }
 
-    /// The database has answered a query in this time.
+    /// The database answered a query in this time.
     pub(crate) fn answered_in(&self, nanos: Nanos) {
         let average = self.answer_nanos.load(Relaxed);
-        // The first one is all that is known. Losing the other of two at once is no harm.
+        // The first value is the average. If two threads store at once, one value is lost, which does no harm.
         let average = if average == 0 { nanos } else { average - average / 8 + nanos / 8 };
         self.answer_nanos.store(average, Relaxed);
     }
 
-    /// A log end was read in this time. Only one task tells.
+    /// A log-end probe took this long. Only one task calls this.
     pub(crate) fn read_in(&self, nanos: Nanos) {
         let (average, least) = (self.probe_nanos.load(Relaxed), self.probe_least.load(Relaxed));
         let (average, least) = if average == 0 { (nanos, nanos) } else { (average, least) };
@@ -206,8 +206,7 @@ impl Waits {
         self.probe_least.store(nanos.min(least + least / LEAST_LASTS), Relaxed);
     }
 
-    /// How long whoever asks the database waits for a turn, with what it lies behind: what a log-end probe takes, which is always the same
-    /// work, beyond what it took when nothing was in its way.
+    /// The queueing delay of the database, network included: the time of a log-end probe, which is always the same work, beyond its minimum.
     pub(crate) fn turn(&self) -> Nanos {
         self.probe_nanos.load(Relaxed).saturating_sub(self.probe_least.load(Relaxed))
     }
@@ -217,7 +216,7 @@ impl Waits {
         self.answer_nanos.load(Relaxed).saturating_mul(LOOK_WAIT_ANSWERS).clamp(*LOOK_WAIT.start(), *LOOK_WAIT.end())
     }
 
-    /// Whether an acknowledgement is held.
+    /// Whether there is a commit wait.
     pub(crate) fn any_holds(&self) -> bool {
         self.holds.load(SeqCst) > 0
     }
@@ -236,7 +235,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// `hold`: for an acknowledgement.
+    /// `hold`: it is a commit wait.
     pub(crate) fn new(waits: &Arc<Waits>, hold: bool) -> Self {
         waits.waiting.fetch_add(1, SeqCst);
         if hold {
@@ -245,7 +244,7 @@ impl Wait {
         Self { waits: waits.clone(), hold, registered: None }
     }
 
-    /// Wakes the task once that has come. The caller looks again whether it has.
+    /// Wakes the task once the awaited event has come. The caller must check again whether it has.
     pub(crate) fn register(&mut self, wait_for: WaitFor, waker: &Waker) {
         let mut wakers = self.waits.wakers();
         if let Some((before, number)) = self.registered.take() {
@@ -295,7 +294,7 @@ mod tests {
         assert!(waits.turn() < 1000, "{}", waits.turn());
         (0..100).for_each(|_| waits.read_in(500_000));
         assert!((390_000..=400_000).contains(&waits.turn()), "{}", waits.turn());
-        // Further away now.
+        // The database is further away now.
         (0..1_000_000).for_each(|_| waits.read_in(500_000));
         assert!(waits.turn() < 1000, "{}", waits.turn());
     }

@@ -1,20 +1,18 @@
-//! Complete results on their way into the cache, and those of them that wait for their join keys.
+//! Installation of complete results, and the key queries that some of them wait for.
 //!
-//! Some rows matter to a result only by the keys that other rows hold: a movie's ratings by the movie's number, which its
-//! title gives. A query of Freshet's own reads those keys. It may run at any time after the fill has begun, in a
-//! snapshot of its own, and on any connection to the server; so it runs behind the client's back. The client has its
-//! answer, and the result waits here for a service connection (`run_key_queries` of either family).
+//! Some rows matter to a result only by join keys: the ratings of a movie, by the movie's number in its title. A query of Freshet's own reads these
+//! keys. It may run at any time after the fill has begun, in its own snapshot, and on any connection to the server; so it runs in the background. The
+//! client has its answer, and the result waits here for a service connection (`run_key_queries` of either family).
 //!
-//! A commit that the keys reflect and the result does not may have taken keys away, and with them what tells that another
-//! commit before it matters. So behind the keys the log end is read again, and the result is not served before the
-//! stream has passed it: that commit is delivered then, and invalidates the result by the rows that the keys came from.
+//! A commit that the keys reflect and the result does not may have removed keys, which would have shown that an earlier commit matters. So the log
+//! end is read again after the keys, and the result is not served before the stream has passed it: that commit is delivered then, and invalidates the
+//! result by the rows that the keys came from.
 //!
-//! Of tables that nobody has written to since Freshet started any row counts: the first change invalidates what depends on them,
-//! and from then on the keys are read. So it is, most of the time, with statements that have too many keys.
+//! For tables that were never written since Freshet started, any row matters: the first change invalidates their dependents, and from then on the
+//! keys are read. The same is done, most of the time, for statements that have too many keys.
 //!
-//! Whatever prevents that query costs precision and no more: then any row of those tables counts. And since a result that
-//! waits is a fill in flight, which nobody else can fill meanwhile, few may wait, and none for a connection that does not
-//! come about.
+//! If a key query is not possible, only precision is lost: any row of those tables matters then. A waiting result is a fill in flight, and no other
+//! session can fill the key meanwhile. So few may wait, and none while no connection can be opened.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{
@@ -32,46 +30,46 @@ use crate::session::body::Body;
 use crate::session::fill::{PendingFill, Read};
 use crate::shared::Shared;
 
-/// Results that may wait; of further ones any row counts.
+/// Limit of waiting results; for further ones any row matters.
 const WAITING_MAX: usize = 1024;
-/// Results whose keys are read at once, and bytes of SQL that more than one may have.
+/// Results of one key query, and the limit of SQL bytes for more than one.
 const TOGETHER_MAX: usize = 32;
 const TOGETHER_BYTES: usize = 64 << 10;
-/// The part of the cache's memory that they may take: one in so many.
+/// Waiting results may use this fraction (one in n) of the cache's memory.
 const WAITING_SHARE: u64 = 8;
-/// After so many join keys in a row that told too little, those of a statement are read once in so many.
+/// After this many useless key queries in a row, the keys of a statement are read only once in as many times.
 const COARSE_MAX: u32 = 4;
 const COARSE_TURN: u32 = 64;
-/// The same of statements whose keys' reach could not be told, either.
+/// Marks statements for which the range of the keys was useless, too.
 const HOPELESS: u32 = 1 << 31;
-/// Time after a failure in which nothing waits.
+/// Time after a failure in which no result waits.
 const CLOSED: Nanos = 200_000_000;
 
-/// Bytes that the answer to a query for keys may take.
+/// Limit of the bytes of a key query's answer.
 pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Why keys were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The server took too long, or the answer is too large: so it is the next time, too.
+    /// The server took too long, or the answer is too large: the next attempt would fail as well.
     Costly,
-    /// The server refused the statement, or its answer has other columns. What it names may have been defined anew meanwhile.
+    /// The server refused the statement, or its answer has other columns. A relation may have been redefined meanwhile.
     Refused,
-    /// The connection is at fault.
+    /// The connection failed.
     Broken,
 }
 
-/// Keys, each with the number of the part that it belongs to.
+/// Keys, each with the number of its part.
 pub(crate) type Keys = Vec<Key>;
 
 impl PendingFill<Read> {
-    /// All deferred tags are known: these, and those that the answer told.
+    /// Completes the deferred tags: these, and those from the answer.
     fn tell(&mut self, tags: Vec<Tag>) {
         let told = self.stage.told.take().into_iter().flatten();
         self.permit.set_deferred(told.chain(tags).collect(), None);
     }
 
-    /// Likewise, where rows that go are named by their keys; commits that raced are held against the second ones.
+    /// The same with leaving rows named by their keys; commits that raced the fill are tested with the second tags.
     fn set_members(&mut self, tags: Vec<Tag>, until_known: Vec<Tag>, join_keys: &JoinKeys) {
         let (told, led_by) = match self.stage.told.take() {
             Some(told) => (told, None),
@@ -81,7 +79,7 @@ impl PendingFill<Read> {
         self.permit.set_members(with_told(tags), with_told(until_known), led_by, join_keys.named().into());
     }
 
-    /// Likewise, by keys that were read from these tables. What the answer told holds for this answer alone.
+    /// The same with keys that were read from these tables. The tags from the answer are valid for this answer alone.
     fn tell_read(&mut self, tags: Vec<Tag>, led_by: Vec<TableId>) {
         if self.stage.told.is_some() {
             return self.tell(tags);
@@ -90,14 +88,14 @@ impl PendingFill<Read> {
     }
 }
 
-/// A result that waits.
+/// A waiting result.
 #[derive(Debug)]
 pub(crate) struct Job {
     complete: PendingFill<Read>,
     pub(crate) join_keys: Box<JoinKeys>,
     /// The log end after the result was read.
     end: End,
-    /// A query for its keys and those of others was refused.
+    /// A key query together with other results was refused.
     alone: bool,
 }
 
@@ -121,16 +119,16 @@ impl Waiting {
     }
 }
 
-/// The results that wait for their join keys, and what became of the others.
+/// The results that wait for their join keys, and counters of the others.
 #[derive(Debug, Default)]
 pub struct KeyQueries {
     waiting: Mutex<Waiting>,
-    /// Those with keys of rows that go, until the stream has passed the end that was read behind these.
+    /// Results with member keys, until the stream has passed the log end that was read after the keys.
     settling: Mutex<Vec<(PendingFill<Read>, End)>>,
     settling_count: AtomicUsize,
     by_members: AtomicU64,
     added: Notify,
-    /// Until then nothing waits.
+    /// Until this time no result waits.
     closed_until: AtomicU64,
     reads: AtomicU64,
     failures: AtomicU64,
@@ -138,27 +136,27 @@ pub struct KeyQueries {
 }
 
 impl KeyQueries {
-    /// Queries for keys that were answered.
+    /// Answered key queries.
     pub fn reads(&self) -> u64 {
         self.reads.load(Relaxed)
     }
 
-    /// Those that were not.
+    /// Failed key queries.
     pub fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
 
-    /// Results on which any row of a table counts, since its keys were not told or are too many.
+    /// Results for which any row of a table matters, since its keys are unknown or too many.
     pub fn coarse(&self) -> u64 {
         self.coarse.load(Relaxed)
     }
 
-    /// Results whose rows that go are told by their keys, which were read.
+    /// Results with member keys that were read.
     pub fn by_members(&self) -> u64 {
         self.by_members.load(Relaxed)
     }
 
-    /// Results that wait.
+    /// Waiting results.
     pub fn waiting_count(&self) -> usize {
         self.waiting().jobs.len()
     }
@@ -167,7 +165,7 @@ impl KeyQueries {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes those that have waited longest, which may be none.
+    /// Takes the results that have waited longest; may be empty.
     fn take(&self) -> Vec<Job> {
         let mut waiting = self.waiting();
         let mut jobs = Vec::new();
@@ -201,7 +199,7 @@ impl KeyQueries {
 }
 
 impl Shared {
-    /// Installs a complete result, read before `end`, or has it wait for its join keys.
+    /// Installs a complete result, read before `end`, or makes it wait for its join keys.
     pub(crate) fn install(&self, mut complete: PendingFill<Read>, end: End) {
         let Some(mut join_keys) = complete.join_keys.take() else {
             if complete.stage.told.is_some() {
@@ -216,14 +214,14 @@ impl Shared {
         }
         let cache = &self.cache;
         if !join_keys.ask_only_of(|table| cache.has_changed(table), |table| cache.has_lost_rows(table)) {
-            // As long as nobody writes to these tables, precision would be paid for and never used.
+            // As long as nothing writes to these tables, keys would cost something and save nothing.
             complete.tell(join_keys.deferred_tags(None));
             figures.worth.costs_twice(false);
             return self.keep(complete, end);
         }
         let known = figures.coarse.load(Relaxed);
         let in_vain = is_in_vain(&figures.coarse);
-        // The keys are too many: how far they reach may still leave out most rows, as of a report on last month.
+        // There are too many keys: their range may still exclude most rows, for example in a report on last month.
         let in_vain = in_vain && (known >= HOPELESS || !join_keys.ask_for_ranges());
         figures.worth.costs_twice(!in_vain);
         let job = Job { complete, join_keys, end, alone: false };
@@ -235,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// The next results whose join keys are to be read, at least one. What could not be kept, or is not wanted any more, is
+    /// Waits for the next results whose join keys must be read, at least one. Results that can no longer be installed, or are no longer needed, are
     /// dropped.
     pub(crate) async fn next_key_queries(&self) -> Vec<Job> {
         loop {
@@ -259,7 +257,7 @@ impl Shared {
         self.keep(complete, End { lsn: end.lsn.max(behind), ..end });
     }
 
-    /// The keys could not be read. If the connection is not at fault, it is one of several: they are read again, each alone.
+    /// The keys could not be read. If the connection did not fail, one of the results caused it: each is tried again alone.
     pub(crate) fn key_queries_failed(&self, jobs: Vec<Job>, failure: Failure) {
         let broken = failure == Failure::Broken;
         if !broken && jobs.len() > 1 {
@@ -290,14 +288,13 @@ impl Shared {
         }
     }
 
-    /// No keys can be known: any row counts.
+    /// No keys can be read: any row matters.
     pub(crate) fn keys_unknown(&self, job: Job) {
         let (complete, end) = self.keys_known(job, None);
         self.keep(complete, end);
     }
 
-    /// A result that may be kept, as far as its tags are concerned, and the end behind it. If keys were read, it may be served
-    /// only from an end that was read behind them.
+    /// A result with its final tags, and the log end after it. If keys were read, it may be served only from a log end that was read after them.
     pub(crate) fn keys_known(&self, job: Job, keys: Option<&Keys>) -> (PendingFill<Read>, End) {
         let Job { mut complete, join_keys, end, alone: _ } = job;
         self.key_queries.reads.fetch_add(u64::from(keys.is_some()), Relaxed);
@@ -309,7 +306,7 @@ impl Shared {
             Some(_) if is_coarse => {
                 of_query.store(coarser(of_query.load(Relaxed), join_keys.asks_for_ranges()), Relaxed);
             }
-            // How many keys there are is not known of these.
+            // The number of keys is unknown here.
             Some(_) if join_keys.asks_for_ranges() => {}
             Some(_) => of_query.store(0, Relaxed),
             None => {}
@@ -355,7 +352,7 @@ impl Shared {
         }
         self.key_queries.settling_count.store(settling.len(), SeqCst);
         drop(settling);
-        // It may have passed meanwhile.
+        // The stream may have passed it meanwhile.
         self.settle(self.cache.applied());
     }
 
@@ -371,7 +368,7 @@ impl Shared {
         }
         let installed = permit.commit(body, proof.as_deref(), end.lsn);
         if by_members && matches!(installed, Installed::Stale) {
-            // Rows go so often that one did meanwhile: then it may be so the next time, too.
+            // A row left meanwhile: if rows leave so often, the next attempt would probably fail, too.
             count_vain(&query.figures.members_coarse, true);
         }
         if matches!(installed, Installed::TooLarge) {
@@ -399,27 +396,27 @@ impl Shared {
     }
 }
 
-/// Whether a statement's join keys told too little so often in a row that this one is not read.
+/// Whether a statement's key queries were useless so often in a row that this one is skipped.
 fn is_in_vain(coarse: &AtomicU32) -> bool {
     coarse.load(Relaxed) >= COARSE_MAX && !coarse.fetch_add(1, Relaxed).is_multiple_of(COARSE_TURN)
 }
 
-/// Whether keys of rows that go were of no use this time.
+/// Counts whether member keys were useless this time.
 fn count_vain(coarse: &AtomicU32, was_vain: bool) {
     coarse.store(if was_vain { coarse.load(Relaxed).saturating_add(1) } else { 0 }, Relaxed);
 }
 
-/// How often in a row a statement's join keys told too little, once more.
+/// Adds one to the number of useless key queries in a row.
 fn coarser(coarse: u32, ranges: bool) -> u32 {
     if ranges { coarse.max(HOPELESS) } else { coarse.saturating_add(1) }
 }
 
-/// The query for the keys of all of these.
+/// The key query for all of these results.
 pub(crate) fn keys_question(jobs: &[Job]) -> String {
     JoinKeys::sql(jobs.iter().map(|job| &*job.join_keys))
 }
 
-/// Its answer, for each; None if it is none.
+/// Its answer, for each result; None if the answer is malformed.
 pub(crate) fn read_keys<C: Into<Vec<u8>>>(rows: Vec<Vec<Option<C>>>, jobs: usize) -> Option<Vec<Keys>> {
     let mut keys = vec![Keys::new(); jobs];
     for row in rows {

@@ -1,11 +1,11 @@
-//! Every distinct statement, analysed once.
+//! The registry of statements, each analysed once.
 //!
-//! Parsing costs as much as a thousand look-ups, so nothing is parsed twice: a text is lexed once, its normalized query (the
-//! text without its literals) is parsed once, and a normalized query is resolved once per catalogue and search path. A hit
-//! needs none of this: its key is made of the text or of the statement's number and the bytes of `Bind`.
+//! Parsing costs as much as a thousand look-ups, so nothing is parsed twice: a text is lexed once, its normalized query (the text without its
+//! literals) is parsed once, and a normalized query is resolved once for each catalogue and search path. A hit needs none of this: its key consists
+//! of the text, or of the statement's number and the bytes of `Bind`.
 //!
-//! Both maps are bounded in bytes. A text that was dropped gets a new number when it comes again, so entries under the old
-//! number are not found any more and age out.
+//! Both maps are bounded in bytes. A text that was dropped gets a new number when it is seen again, so entries under the old number are no longer
+//! found and are evicted over time.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -28,15 +28,15 @@ pub(crate) use found_rows::Leaves;
 pub(crate) use tracking::Tracking;
 use tracking::betrayal;
 
-/// Bytes that a text or a normalized query takes besides its text.
+/// Bytes of a text or a normalized query in addition to its text.
 const OVERHEAD_BYTES: usize = 1024;
-/// Bytes of a literal besides its text.
+/// Bytes of a literal in addition to its text.
 const LITERAL_BYTES: usize = 56;
-/// Bounds on the memory for texts, and for normalized queries.
+/// Limits of the memory for texts, and for normalized queries.
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(64 << 20);
-/// Bytes of a statement's text beyond which it is passed without a look.
+/// Statements with longer texts pass without analysis.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Search paths per normalized query for which the resolution is kept.
+/// Number of search paths for which a normalized query's resolution is stored.
 const RESOLUTIONS_MAX: usize = 8;
 
 /// A statement without its literals.
@@ -46,9 +46,9 @@ pub(crate) struct NormalizedQuery {
     pub(crate) text: Box<str>,
     pub(crate) template: Template,
     pub(crate) figures: StatementFigures,
-    /// An answer of it was found wrong.
+    /// An answer of it was wrong.
     disabled: AtomicBool,
-    /// MySQL and MariaDB: a SELECT, in brackets or not.
+    /// MySQL and MariaDB: a SELECT, with or without parentheses.
     pub(crate) selects: bool,
     /// PostgreSQL: a query or a change of rows, which takes a snapshot.
     pub(crate) takes_snapshot: bool,
@@ -60,7 +60,7 @@ pub(crate) struct NormalizedQuery {
     leaves: OnceLock<Leaves>,
     /// PostgreSQL: see [`Words`].
     words: OnceLock<Words>,
-    /// Under some catalogue it has limits that may move: see [`crate::session::moving`].
+    /// It has moving limits under some catalogue: see [`crate::session::moving`].
     pub(crate) moves: AtomicBool,
     resolutions: Mutex<Vec<Resolution>>,
     charge: Charge,
@@ -73,20 +73,20 @@ struct Resolution {
     verdict: Verdict,
 }
 
-/// What a normalized query is under one catalogue and context.
+/// The analysis of a normalized query with one catalogue and context.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
-    /// What it may do.
+    /// Its effect.
     pub(crate) effect: Effect,
-    /// What it depends on, or why it is not cached.
+    /// Its dependencies, or why it is not cached.
     pub(crate) read_set: Result<Arc<ReadSet>, Reason>,
-    /// What it does to a session.
+    /// Its effects on a session.
     pub(crate) marks: Marks,
     /// See [`Template::written`].
     pub(crate) written: Option<Arc<[TableId]>>,
 }
 
-/// What a statement of MySQL or MariaDB does to a session, under one catalogue and schemas.
+/// The effects of a statement of MySQL or MariaDB on a session, with one catalogue and schemas.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Marks {
@@ -136,7 +136,7 @@ impl NormalizedQuery {
         }
     }
 
-    /// What it may make and run, beside the temporary table that it says it creates.
+    /// The temporary tables that it may create and the code that it may run, besides the temporary table that its text creates.
     pub(crate) fn code(&self) -> &Arc<Code> {
         self.code.get_or_init(|| {
             let code = Code::of(self.text.as_bytes(), Quoting::STANDARD);
@@ -144,22 +144,22 @@ impl NormalizedQuery {
         })
     }
 
-    /// What the telling of commits is to be while it runs, if it might show that they are told.
+    /// How commit tracking must be set while it runs, if it might reveal that commits are tracked.
     pub(crate) fn tracking(&self) -> Option<Tracking> {
         *self.tracking.get_or_init(|| betrayal(&self.text, self.template.effect()))
     }
 
-    /// What it does to the number that FOUND_ROWS() tells.
+    /// Its effect on the number that FOUND_ROWS() returns.
     pub(crate) fn leaves(&self, mariadb: bool) -> Leaves {
         *self.leaves.get_or_init(|| Leaves::behind(self, mariadb))
     }
 
-    /// What in it may mean a temporary object.
+    /// The words in it that may mean a temporary object.
     pub(crate) fn words(&self) -> &Words {
         self.words.get_or_init(|| Words::of(&self.text))
     }
 
-    /// It is not cached any more.
+    /// It will not be cached any more.
     pub(crate) fn disable(&self) {
         self.disabled.store(true, Relaxed);
     }
@@ -168,17 +168,17 @@ impl NormalizedQuery {
         self.disabled.load(Relaxed)
     }
 
-    /// Caching is suspended for it, and this execution is not looked up.
+    /// Whether caching is suspended for it, and this execution is not looked up.
     pub(crate) fn skips_look_up(&self) -> bool {
         self.figures.worth.skips_look_up(|| self.figures.passed.load(Relaxed))
     }
 
-    /// Bytes it takes, about.
+    /// Its size in bytes, estimated.
     fn bytes(&self) -> usize {
         self.charge.bytes
     }
 
-    /// What it is under this catalogue and context.
+    /// The analysis with this catalogue and context.
     pub(crate) fn resolve(&self, catalog: &Catalog, context: &Context) -> Verdict {
         let mut known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.iter().find(|r| r.catalog == catalog.version && r.context == context.id) {
@@ -201,7 +201,7 @@ impl NormalizedQuery {
         verdict
     }
 
-    /// The tables that it reads, under the catalogues and contexts that it was met under.
+    /// The tables that it reads, with the catalogues and contexts seen until now.
     pub(crate) fn tables(&self) -> Vec<TableId> {
         let known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
         let read_sets = known.iter().filter_map(|resolution| resolution.verdict.read_set.as_ref().ok());
@@ -212,7 +212,7 @@ impl NormalizedQuery {
     }
 }
 
-/// Bytes of one statement or normalized query, counted as held from when it is made until nobody holds it any more.
+/// Bytes of one statement or normalized query, counted as long as it is in memory.
 #[derive(Debug)]
 struct Charge {
     bytes: usize,
@@ -235,12 +235,12 @@ impl Drop for Charge {
 /// A statement's text.
 #[derive(Debug)]
 pub(crate) struct Statement {
-    /// Its number: never used for another text or other declared types.
+    /// Its number, which is never reused for another text or other declared types.
     pub(crate) id: u64,
-    /// The text, and behind a zero byte the declared types or the modes if there are any, and how it is read if in another way.
+    /// The text; then, behind a zero byte, the declared types or the modes, if there are any, and a mark if it was read in another way.
     key: Arc<[u8]>,
     text_bytes: usize,
-    /// By which it was read.
+    /// The modes by which it was read.
     pub(crate) modes: Modes,
     pub(crate) query: Arc<NormalizedQuery>,
     pub(crate) literals: Vec<Literal>,
@@ -248,17 +248,17 @@ pub(crate) struct Statement {
     pub(crate) places: Vec<(u32, u32)>,
     pub(crate) own_params: u16,
     charge: Charge,
-    /// Bytes of the normalized query that it keeps alive, if it is the first of it.
+    /// Bytes of the normalized query that it keeps in memory, if it was its first statement.
     query_bytes: usize,
     /// Four bytes for each type declared in `Parse`.
     pub(crate) types: Box<[u8]>,
     /// The text has ASCII characters only, so that its encoding does not matter.
     pub(crate) ascii: bool,
-    /// It is for Freshet itself.
+    /// It is a statement for Freshet itself.
     pub(crate) admin: Option<Result<Admin, String>>,
-    /// It is that, or does more than read, or is never cached: its key is in no cache.
+    /// It is one, or it does more than read, or it is never cached: its key is in no cache.
     pub(crate) is_never_cached: bool,
-    /// PostgreSQL: it asks which prepared statements there are.
+    /// PostgreSQL: it reads the list of prepared statements.
     pub(crate) lists_prepared: bool,
 }
 
@@ -296,7 +296,7 @@ impl Weighter<Box<str>, Arc<NormalizedQuery>> for ByBytes {
     }
 }
 
-/// For texts, or for normalized queries.
+/// The limit for texts, or for normalized queries.
 fn bytes_max(memory_bytes: u64) -> u64 {
     (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end())
 }
@@ -315,7 +315,7 @@ fn lists_prepared(text: &str) -> bool {
 }
 
 impl Registry {
-    /// With an eighth of the cache's memory each for texts and normalized queries, within limits.
+    /// The registry with an eighth of the cache's memory each for texts and normalized queries, within limits.
     pub(crate) fn new(memory_bytes: u64, dialect: Dialect) -> Self {
         let bytes = bytes_max(memory_bytes);
         let items = usize::try_from(bytes).unwrap_or(usize::MAX) / (4 * OVERHEAD_BYTES);
@@ -329,18 +329,18 @@ impl Registry {
         }
     }
 
-    /// Functions that are immutable by declaration may be trusted.
+    /// Whether functions declared immutable may be trusted.
     pub(crate) fn trusting(self, trusts: bool) -> Self {
         Self { trusts, ..self }
     }
 
-    /// The cache's memory is another.
+    /// The cache's memory has changed.
     pub(crate) fn set_memory(&self, memory_bytes: u64) {
         self.texts.set_capacity(bytes_max(memory_bytes));
         self.queries.set_capacity(bytes_max(memory_bytes));
     }
 
-    /// Bytes of statements and normalized queries, each counted once however many keep it alive, and whoever does.
+    /// Bytes of statements and normalized queries in memory, each counted once, whatever refers to it.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.load(Relaxed)
     }
@@ -350,7 +350,7 @@ impl Registry {
         self.statement_of(text, types, false)
     }
 
-    /// The same. `escapes`: a backslash in a string constant is one (PostgreSQL, `standard_conforming_strings = off`).
+    /// The same. `escapes`: a backslash in a string constant is an escape (PostgreSQL, `standard_conforming_strings = off`).
     pub(crate) fn statement_of(&self, text: &[u8], types: &[u8], escapes: bool) -> Result<Arc<Statement>, Reason> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Reason::TooLong);
@@ -369,13 +369,13 @@ impl Registry {
         self.lookup(&key, text, (types, Modes::NONE, escapes))
     }
 
-    /// The same for a session of MySQL or MariaDB that quotes by these modes.
+    /// The same for a session of MySQL or MariaDB with these quoting modes.
     pub(crate) fn statement_under(&self, modes: Modes, text: &[u8]) -> Result<Arc<Statement>, Reason> {
         let modes = modes.within(text);
         if text.len() > TEXT_BYTES_MAX {
             return Err(Reason::TooLong);
         }
-        // No text of UTF-8 has such a byte.
+        // No UTF-8 text has such a byte.
         if text.last().is_some_and(|last| *last >= 0xf8) {
             return Err(Reason::NotParsed);
         }
@@ -404,11 +404,11 @@ impl Registry {
             freshet_sql::lex_under(self.dialect, modes, text)
         };
         if escapes || !is_as_sent {
-            // Places in another text are none in this one.
+            // Positions in another text do not apply to this one.
             lexed.places = Vec::new();
         }
         let (query, new) = self.query(&lexed);
-        // A text keeps its normalized query alive, so the first text of a normalized query is charged for it.
+        // A text keeps its normalized query in memory, so the first text of a normalized query is charged for it.
         let query_bytes = if new { query.bytes() } else { 0 };
         let literal_bytes: usize = lexed.literals.iter().map(|literal| LITERAL_BYTES + literal.text.len()).sum();
         let bytes = OVERHEAD_BYTES + key.len() + types.len() + literal_bytes;
@@ -449,7 +449,7 @@ impl Registry {
         (query, true)
     }
 
-    /// All normalized queries, in no order.
+    /// All normalized queries, in any order.
     pub(crate) fn each_query(&self) -> impl Iterator<Item = Arc<NormalizedQuery>> {
         self.queries.iter().map(|(_, query)| query)
     }

@@ -1,7 +1,7 @@
 //! From events to [`Commit`]s.
 //!
-//! The log is a sequence of groups, each with an identity at its start; a group is what becomes visible at once. What ends
-//! it is said in different ways:
+//! The log is a sequence of groups of events, each with an identity at its start. The changes of a group become visible together. The end of a group
+//! has several forms:
 //!
 //! | group | begins with | ends with |
 //! |---|---|---|
@@ -9,13 +9,13 @@
 //! | statement (DDL) | MySQL: GTID; MariaDB: GTID with `FL_STANDALONE` | its QUERY |
 //! | prepared transaction | as a transaction; MySQL: QUERY `XA START` for `BEGIN` | QUERY `XA END`, which has its name; XA_PREPARE |
 //! | its end, in a group of its own | as a statement | QUERY `XA COMMIT` or `XA ROLLBACK` |
-//! | packed transaction (MySQL) | GTID | the XID within TRANSACTION_PAYLOAD |
+//! | compressed transaction (MySQL) | GTID | the XID within TRANSACTION_PAYLOAD |
 //!
-//! Savepoints are resolved before: what is rolled back to one is cut off the cache of the transaction that is written at its
-//! end. Foreign keys' cascades are not in the log at all; the sink knows them.
+//! The log has no savepoints to resolve: the server removes rolled-back changes from the transaction's cache, which it writes at the end. The log
+//! does not contain the cascades of foreign keys; the sink knows them.
 //!
-//! Of a row no more is said than its event says: what an image leaves out is [`Cell::Absent`](freshet_types::Cell). Where a
-//! table's columns cannot be named or read, any row of it may have changed.
+//! A row gets no more values than its event has: a value that an image leaves out is [`Cell::Absent`](freshet_types::Cell). If a table's columns
+//! cannot be named or read, any row of it may have changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,44 +29,44 @@ use crate::held::Held;
 use crate::mysql::Schemas;
 use crate::mysql::statement::{self, Name, Statement};
 
-/// Tables that one group may name.
+/// Limit of tables in one group.
 const TABLES_MAX: usize = 1 << 16;
-/// Prepared transactions that are held; what is beyond may have changed anything when it is committed.
+/// Limit of prepared transactions in memory; any further one may have changed anything when it is committed.
 const PREPARED_MAX: usize = 1000;
-/// Memory of the rows of all of them.
+/// Limit of the bytes of their rows.
 const PREPARED_BYTES_MAX: usize = 64 << 20;
-/// Rows changed in this schema may be accounts, functions or whatever else the server works by.
+/// Rows in this schema may be accounts, functions or other objects of the server.
 const SYSTEM_SCHEMA: &str = "mysql";
 
 /// A finished group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finished {
-    /// Its GTID, in MySQL.
+    /// Its GTID (MySQL).
     pub(super) gtid: Option<(u128, u64)>,
-    /// What it committed, if anything.
+    /// Its commit, if it has one.
     pub(super) commit: Option<Commit>,
     /// The prepared transaction that it committed.
     pub(super) xid: Option<Vec<u8>>,
 }
 
-/// Holds the open group and the prepared transactions.
+/// Assembles the open group and stores the prepared transactions.
 pub(super) struct Assembler {
     schemas: Arc<dyn Schemas>,
-    /// `lower_case_table_names`: 0: names are as written; 1: in lower case; 2: compared in lower case.
+    /// `lower_case_table_names`. 0: names are as written; 1: in lower case; 2: compared in lower case.
     name_case: u8,
     relations: HashMap<TableId, Arc<Relation>>,
     open: Option<Open>,
     prepared: HashMap<Vec<u8>, Held>,
 }
 
-/// What ends the open group.
+/// The end of the open group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// Its first statement says it (MySQL).
+    /// Not known before its first statement (MySQL).
     Undecided,
-    /// Its statement.
+    /// Its statement ends it.
     Statement,
-    /// XID, COMMIT, ROLLBACK or XA_PREPARE.
+    /// XID, COMMIT, ROLLBACK or XA_PREPARE ends it.
     Transaction,
 }
 
@@ -74,7 +74,7 @@ enum Shape {
 struct Open {
     gtid: Option<(u128, u64)>,
     shape: Shape,
-    /// Name of the distributed transaction.
+    /// Name of the XA transaction.
     xa: Option<Vec<u8>>,
     /// Name of the prepared transaction that it commits.
     committed: Option<Vec<u8>>,
@@ -82,12 +82,12 @@ struct Open {
     tables: HashMap<u64, Known>,
 }
 
-/// A table as the group names it.
+/// A table of the group.
 #[derive(Clone)]
 struct Known {
     table: TableId,
     system: bool,
-    /// What its images hold, if that is known.
+    /// The columns of its row images, if they are known.
     images: Option<(Arc<Relation>, Arc<[Column]>)>,
 }
 
@@ -96,17 +96,17 @@ impl Assembler {
         Self { schemas, name_case, relations: HashMap::new(), open: None, prepared: HashMap::new() }
     }
 
-    /// Whether a group is open, so that positions say nothing of what is delivered.
+    /// Whether a group is open, so that positions do not show what was delivered.
     pub(super) fn in_group(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Forgets the open group: it comes again as a whole.
+    /// Forgets the open group: the server will send it again as a whole.
     pub(super) fn forget_open(&mut self) {
         self.open = None;
     }
 
-    /// Takes the next event, which ends there; returns the group that it finishes.
+    /// Processes the next event, which ends at `end`; returns the group that it finishes.
     pub(super) fn take(&mut self, event: Event<'_>, end: Lsn) -> Result<Option<Finished>, Fault> {
         match event {
             Event::Gtid { source, number } => self.begin(Some((source, number)), Shape::Undecided)?,
@@ -172,7 +172,7 @@ impl Assembler {
         Ok(Finished { gtid: open.gtid, commit, xid: open.committed })
     }
 
-    /// Keeps what was prepared until it is committed.
+    /// Stores the changes of a prepared transaction until it is committed.
     fn prepare(&mut self) -> Result<Finished, Fault> {
         let open = self.finish()?;
         let xid = open.xa.ok_or(Fault::OutOfOrder("XA PREPARE without XA END"))?;
@@ -188,8 +188,7 @@ impl Assembler {
         match statement::read(query.schema, &query.sql) {
             Statement::Begin | Statement::XaStart => self.open()?.shape = Shape::Transaction,
             Statement::XaEnd(xid) => self.open()?.xa = Some(xid),
-            // With rows in it only a transaction without XID ends so. What was rolled back is told as well as what was
-            // not: more than needed, and never less.
+            // With rows, only a transaction without XID ends so. Rolled-back changes are reported as well: more than necessary, never less.
             Statement::Commit | Statement::Rollback => return self.commit(end).map(Some),
             other => {
                 if matches!(other, Statement::DefineAndFill(_)) && shape == Shape::Undecided {
@@ -235,7 +234,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// None if the spelling in a statement does not say which table it is, or it is one of the server's own.
+    /// None if the statement's spelling does not identify the table, or it is one of the server's own.
     fn table(&self, name: &Name) -> Option<TableId> {
         if name.schema.eq_ignore_ascii_case(SYSTEM_SCHEMA) {
             return None;
@@ -274,7 +273,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// The names of a table's columns: those that came with it, else those of the catalogue if they are as many.
+    /// The names of a table's columns: those in the event, else those of the catalogue if their number matches.
     fn relation(&mut self, table: TableId, names: Option<&[&str]>, count: usize) -> Option<Arc<Relation>> {
         let known = self.relations.get(&table);
         let columns: Vec<Arc<str>> = if let Some(names) = names {

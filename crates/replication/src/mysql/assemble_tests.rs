@@ -1,4 +1,4 @@
-//! Groups that the servers of the other tests do not write, and sequences that no server should.
+//! Transactions that the servers of the other tests do not write, and event sequences that no server should write.
 
 use freshet_types::{ChangeSet, TableNames};
 use freshet_wire::mysql::binlog::MariadbGtid;
@@ -38,7 +38,7 @@ fn mariadb(flags: u8) -> Event<'static> {
     Event::MariadbGtid(MariadbGtid { sequence: 1, domain: 0, flags })
 }
 
-/// Takes the events, of which the last finishes a group.
+/// Processes the events; the last one must finish a transaction.
 fn finished(assembler: &mut Assembler, events: Vec<Event<'_>>) -> Finished {
     let mut last = None;
     for event in events {
@@ -68,9 +68,9 @@ fn a_payload_is_its_transaction() {
     assert_eq!((finished.gtid, commit.id), (Some((1, 7)), CommitId::Gtid { source: 1, number: 7 }));
     let ChangeSet::Rows(rows) = commit.changes else { panic!() };
     assert!(matches!(rows.as_slice(), [Change::Insert { .. }]), "{rows:?}");
-    // One that is too large for us.
+    // A payload that is too large.
     assert_eq!(changes(&mut assembler(0), vec![GTID, Event::Payload(None)]), (ChangeSet::Everything, true));
-    // Two transactions in one.
+    // Two transactions in one payload.
     let twice = [events.as_slice(), &events].concat();
     let mut two = assembler(0);
     two.take(GTID, Lsn(1)).unwrap();
@@ -118,7 +118,7 @@ fn names_go_by_the_servers_case() {
         };
         assert_eq!(table("TRUNCATE d.t") == table("TRUNCATE D.T"), same);
     }
-    // Where it is not known, and in the server's own schema.
+    // Tables with an unknown id, and tables in the server's own schema.
     for (case, sql) in [(2, "TRUNCATE t"), (0, "TRUNCATE mysql.t"), (0, "ALTER TABLE mysql.t ADD a INT")] {
         let changed = changes(&mut assembler(case), vec![mariadb(1), statement(sql)]);
         assert_eq!(changed, (ChangeSet::Everything, true), "{sql}");

@@ -1,8 +1,8 @@
-//! What MySQL or MariaDB lacks for a stream.
+//! Requirements of a stream that MySQL or MariaDB does not meet.
 
 use freshet_net::mysql::ServerError;
 
-/// What an administrator must change before a stream can stand. The messages say exactly what to do.
+/// What an administrator must change before a stream can be established. The messages give the exact statements.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// Versions before MySQL 8.0 and MariaDB 10.6.
@@ -36,24 +36,24 @@ pub enum SetupError {
          log_replica_updates) into its option file and restart it, or point Freshet to the primary"
     )]
     ReceivedNotLogged,
-    /// The binlog leaves changes out.
+    /// The binlog leaves out changes.
     #[error(
         "the binlog leaves databases out ({0}), and with them statements on others that are run while one of them is \
          current; remove binlog_do_db and binlog_ignore_db from the upstream's option file and restart it"
     )]
     Filtered(String),
-    /// Names compare otherwise than they are written.
+    /// Names are compared differently from how they are written.
     #[error("lower_case_table_names is {0}, which is not supported: only 0 and 1 are")]
     NameCase(String),
     /// A privilege is missing.
     #[error("{source}; run GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user};")]
     Privilege {
-        /// The account, quoted.
+        /// The account, with quotes.
         user: String,
-        /// What the server said.
+        /// The server's error.
         source: Box<ServerError>,
     },
-    /// A position that cannot be asked for.
+    /// A position that the protocol cannot express.
     #[error("the binlog stands beyond what can be followed ({file}, {offset}); run FLUSH BINARY LOGS;")]
     Position {
         /// Its file.

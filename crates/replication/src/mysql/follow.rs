@@ -13,8 +13,8 @@ use crate::mysql::session::Session;
 use crate::mysql::setup::{self, Opened};
 use crate::{Control, Identity, Sink};
 
-/// Follows the upstream until [`Control::shutdown`]. After a fault it goes on in the same epoch if only the connection was
-/// lost, and in a new one otherwise.
+/// Follows the upstream until [`Control::shutdown`]. After a fault it continues the epoch if only the connection was lost. Otherwise it begins a new
+/// epoch.
 pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Control>) {
     follow::follow(MySql { config }, sink, control).await;
 }
@@ -27,7 +27,7 @@ struct MySql {
 struct Connection {
     opened: Opened,
     first: Vec<u8>,
-    /// The stream is a new one.
+    /// The stream begins a new epoch.
     begins: bool,
 }
 
@@ -72,7 +72,7 @@ impl Family for MySql {
         control: &Control,
     ) -> Fault {
         if connection.begins && !progress.place.file.is_empty() {
-            // All up to here is visible.
+            // Everything up to here is visible.
             sink.advance(progress.passed);
         }
         let first = std::mem::take(&mut connection.first);

@@ -2,19 +2,17 @@
 //!
 //! # The problem
 //!
-//! The same as with a slot (see the crate's page), with other means:
+//! It is the same as with a slot (see the crate's page), with other means:
 //!
-//! - *From here on everything is delivered.* A stream begins behind what is proven visible, so nothing can fall between:
-//!   MySQL is asked for all transactions but those of `@@gtid_executed`, read before; MariaDB for what stands behind its
-//!   `binlog_snapshot_position`, up to which every commit is visible. `SHOW MASTER STATUS` would be wrong on both: it is
-//!   ahead of what is visible.
-//! - *Order.* GTIDs have none, positions do. [`Lsn`](freshet_types::Lsn)s are positions in the binlog: those of
-//!   [`Sink::advance`](crate::Sink::advance) meet what `SHOW MASTER STATUS` said. A commit is named to proofs by its GTID in
-//!   MySQL and by the end of its group in MariaDB.
-//! - *Row images without names.* Unless `binlog_row_metadata` is FULL they are numbered columns. [`Schemas`] names them, as
-//!   long as it is sure.
-//! - *A broken connection* loses nothing: the binlog is still there, and the epoch goes on where it stood. A purged file
-//!   or another run of the server ends it.
+//! - *Everything from here on is delivered.* A stream begins directly behind what is proven visible, so no commit is missed. MySQL is asked for all
+//!   transactions except those of `@@gtid_executed`, read before. MariaDB is asked for everything behind its `binlog_snapshot_position`, up to which
+//!   every commit is visible. `SHOW MASTER STATUS` would be wrong on both: it is ahead of what is visible.
+//! - *Order.* GTIDs have no order, positions do. [`Lsn`](freshet_types::Lsn)s are positions in the binlog: those of
+//!   [`Sink::advance`](crate::Sink::advance) are compared with the positions of `SHOW MASTER STATUS`. Visibility proofs name a commit by its GTID in
+//!   MySQL and by the end of its transaction in MariaDB.
+//! - *Row images without names.* Unless `binlog_row_metadata` is FULL, they have numbered columns. [`Schemas`] names them, if the names are certain.
+//! - *A broken connection* loses nothing: the binlog is still there, and the epoch continues at its position. A purged file or another run of the
+//!   server ends the epoch.
 
 mod assemble;
 pub(crate) mod error;
@@ -37,39 +35,39 @@ use crate::SILENCE_MAX;
 pub use error::SetupError;
 pub use follow::follow;
 
-/// Time for a question, and for the first packet of a stream.
+/// Time limit of a query, and of a stream's first packet.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Numbers for tables and names for columns. Called between the calls of the [`Sink`](crate::Sink), from the same task.
+/// Table ids and names of columns. Called between the calls of the [`Sink`](crate::Sink), from the same task.
 pub trait Schemas: Send + Sync + 'static {
-    /// The table's number.
+    /// The table's id.
     fn table(&self, schema: &str, name: &str) -> TableId;
-    /// Its columns in their order; None: not known, so that any row may have changed.
+    /// Its columns in order; None if they are not known, so that any row may have changed.
     ///
-    /// What was read before a redefinition that the sink was given (of this table, or of everything) is not known. A
-    /// commit that is named by old names and still PENDING would be missed by entries that are tagged with new ones.
+    /// Columns that were read before a redefinition that the sink was given (of this table, or of everything) count as not known. Otherwise entries
+    /// tagged with new names would miss a commit that has old names and is still unproven.
     fn columns(&self, table: TableId) -> Option<Arc<[Arc<str>]>>;
-    /// Which databases the binlog covers; called before each `connected`. Returns whether nothing of the others will be
-    /// cached; else there is no stream.
+    /// The databases in the binlog; called before each `connected`. Returns whether nothing of the other databases will be cached; otherwise no
+    /// stream is established.
     fn accepts(&self, databases: &LoggedDatabases) -> bool {
         databases.is_all()
     }
 }
 
-/// Which databases the binlog covers: `binlog_do_db` and `binlog_ignore_db`.
+/// The databases in the binlog: `binlog_do_db` and `binlog_ignore_db`.
 ///
-/// Statements (DDL, TRUNCATE, GRANT) go by the current database of their session, not by that of their tables: one that is
-/// run while an excluded database is current is missing in the log.
+/// For statements (DDL, TRUNCATE, GRANT) the default database of their session counts, not that of their tables: a statement with an excluded default
+/// database is missing in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedDatabases {
-    /// If there is any: none but these.
+    /// If not empty: only these.
     pub only: Vec<String>,
-    /// Not these, unless there are any in `only`.
+    /// Not these; ignored if `only` is not empty.
     pub ignored: Vec<String>,
 }
 
 impl LoggedDatabases {
-    /// All are.
+    /// Whether all databases are logged.
     pub fn is_all(&self) -> bool {
         self.only.is_empty() && self.ignored.is_empty()
     }
@@ -81,14 +79,14 @@ impl LoggedDatabases {
     }
 }
 
-/// What to follow.
+/// The configuration of a follower.
 #[derive(Clone)]
 pub struct FollowerConfig {
     /// The upstream; its user needs REPLICATION SLAVE and REPLICATION CLIENT.
     pub upstream: Arc<Upstream>,
-    /// Names.
+    /// The names of columns.
     pub schemas: Arc<dyn Schemas>,
-    /// Silence after which the stream counts as dead. The server sends a heartbeat after a fifth of it.
+    /// Time without a packet after which the stream counts as dead. The server sends a heartbeat after a fifth of it.
     pub silence_max: Duration,
 }
 

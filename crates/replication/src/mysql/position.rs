@@ -1,4 +1,4 @@
-//! Where a stream stands in the binlog.
+//! The position of a stream in the binlog.
 
 use freshet_types::Lsn;
 
@@ -20,15 +20,15 @@ impl Place {
         Some(Self { file: file.to_owned(), number: number.parse().ok()?, offset })
     }
 
-    /// None beyond what positions can express.
+    /// None if the position has no such form.
     pub(super) fn lsn(&self) -> Option<Lsn> {
         Lsn::in_binlog(self.number, self.offset)
     }
 
-    /// An event ended there; only the low 32 bits of the offset are known. False if that is before the last one.
+    /// An event ended at `end`, the low 32 bits of the offset. False if that is before the last event's end.
     ///
-    /// MySQL passes over what is known already, so there are gaps. One of 2 GiB cannot be told from a step back; it takes
-    /// a file with a transaction as large, behind which the server begins the next file at once.
+    /// MySQL skips known transactions, so there are gaps. A gap of 2 GiB cannot be distinguished from a step back. It would take a transaction of
+    /// this size, behind which the server begins the next file at once.
     #[must_use]
     pub(super) fn reach(&mut self, end: u32) -> bool {
         let beyond = end.wrapping_sub(self.offset as u32);

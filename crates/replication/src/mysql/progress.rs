@@ -1,17 +1,17 @@
-//! How far a stream came.
+//! The position of a stream.
 
 use freshet_types::{GtidSet, Lsn};
 
 use crate::mysql::assemble::Assembler;
 use crate::mysql::position::Place;
 
-/// How far a stream came, and what one that goes on from there needs to know.
+/// The position of a stream, and what a stream that continues from there needs to know.
 pub(super) struct Progress {
-    /// Everything up to here was given to the sink.
+    /// Everything up to here was passed to the sink.
     pub(super) passed: Lsn,
-    /// The same place by its file, for a dump from there.
+    /// The same position in its file, for a dump from there.
     pub(super) place: Place,
-    /// What was given to the sink, or was visible before. MySQL only.
+    /// The transactions that were passed to the sink or were visible before. MySQL only.
     pub(super) executed: GtidSet,
     pub(super) assembler: Assembler,
 }

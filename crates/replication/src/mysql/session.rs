@@ -1,10 +1,9 @@
 //! One stream from its start to its fault.
 //!
-//! What is received is everything: nothing is confirmed and nothing asked for. Positions come promptly by themselves, since
-//! every event has one and the log holds nothing that is not sent; where MySQL passes over transactions that are known
-//! already, a heartbeat tells where it came to.
+//! Receiving is all: nothing is confirmed and nothing requested. Positions arrive promptly, since every event has one and the server sends the whole
+//! log. If MySQL skips known transactions, a heartbeat has its position.
 //!
-//! Positions within a group say nothing of what is delivered, so they are left aside until it is complete.
+//! Positions within a group do not show what was delivered, so they are ignored until the group is complete.
 
 use std::time::Duration;
 
@@ -22,9 +21,9 @@ use crate::mysql::setup::Opened;
 use crate::mysql::{FollowerConfig, xa};
 use crate::{Control, Sink};
 
-/// How often the time of the last packet is looked at.
+/// Interval of checks of the last packet's time.
 const TICK: Duration = Duration::from_secs(1);
-/// Packets taken in a row before requests are looked at.
+/// Limit of packets processed before requests are checked.
 const BATCH_MAX: usize = 256;
 
 /// A running stream.
@@ -32,14 +31,14 @@ pub(super) struct Session<'a> {
     client: &'a mut Client,
     sink: &'a dyn Sink,
     progress: &'a mut Progress,
-    /// Where the last event ended; None before the first rotation.
+    /// End of the last event; None before the first rotation.
     at: Option<Place>,
     checksum: Checksum,
     heard_at: Instant,
     silence_max: Duration,
-    /// The name of the open group, in MariaDB.
+    /// The GTID of the open group.
     gtid: Option<(u128, u64)>,
-    /// Where commits of prepared transactions become visible out of order.
+    /// MariaDB: detects when commits of prepared transactions are visible.
     prepared: Option<xa::Watch>,
 }
 
@@ -58,7 +57,7 @@ impl<'a> Session<'a> {
         Self { client, sink, progress, at: None, checksum, heard_at, silence_max, gtid: None, prepared }
     }
 
-    /// Takes a first packet, then runs until something is wrong.
+    /// Processes a first packet, then runs until a fault.
     pub(super) async fn run(&mut self, first: &[u8], control: &Control) -> Fault {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -68,7 +67,7 @@ impl<'a> Session<'a> {
         loop {
             let done = tokio::select! {
                 biased;
-                // Every position comes by itself.
+                // Positions arrive without a request.
                 () = control.keepalive_requested() => Ok(()),
                 _ = tick.tick() => self.tick(),
                 packet = self.client.receive_packet() => match packet {
@@ -87,7 +86,7 @@ impl<'a> Session<'a> {
         if silence > self.silence_max { Err(Fault::Silent(silence)) } else { Ok(()) }
     }
 
-    /// Takes the packets that are here already.
+    /// Processes the packets that have arrived.
     async fn drain(&mut self, first: &[u8]) -> Result<(), Fault> {
         self.heard_at = Instant::now();
         self.take(first).await?;
@@ -131,17 +130,17 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Where an event ends; for one that is in no file, where the one before did.
+    /// The end of an event; for an event that is in no file, the end of the one before.
     fn reach(&mut self, header: Header, event: &Event<'_>) -> Result<Lsn, Fault> {
         let Some(at) = &mut self.at else {
-            // The first thing a server says is which file it is.
+            // The server's first event names the file.
             let first = matches!(event, Event::Rotate { .. });
             return if first { Ok(Lsn::default()) } else { Err(Fault::OutOfOrder("an event before its file")) };
         };
         match event {
             Event::Heartbeat { offset: Some(offset) } => at.offset = at.offset.max(*offset),
             Event::Heartbeat { offset: None } => {
-                // A step back says nothing new.
+                // A step back has no new position.
                 let _ = at.reach(header.end);
             }
             _ if header.is_artificial() || header.end == 0 => {}
@@ -151,8 +150,8 @@ impl<'a> Session<'a> {
         at.lsn().ok_or(Fault::Answer("a position"))
     }
 
-    /// Gives a group to the sink. Positions must be true: a commit at or before a position that had passed would mean that
-    /// the sink was told of a delivery that had not happened.
+    /// Passes a group to the sink. Positions must be right: if a commit were at or before a passed position, the sink would have been told of a
+    /// delivery that had not happened.
     async fn finish(&mut self, mut finished: Finished) -> Result<(), Fault> {
         if let (Some(watch), Some(xid), Some(commit)) = (&mut self.prepared, &finished.xid, &mut finished.commit) {
             commit.id = watch.visible(xid).await?;

@@ -1,12 +1,12 @@
-//! From a URL to a stream that stands.
+//! From a URL to an established stream.
 //!
-//! All on one connection, so that every answer is about the server that will send the stream:
+//! All steps use one connection, so that every answer is about the server that will send the stream:
 //!
-//! 1. check what a stream needs, and name what is missing;
-//! 2. read what is visible: it is where the stream begins;
-//! 3. ask for the binlog from there, and wait for its first packet, which may be a refusal.
+//! 1. check the requirements of a stream, and name what is missing;
+//! 2. read the position up to which everything is visible: the stream begins there;
+//! 3. request the binlog from there, and wait for its first packet, which may be a refusal.
 //!
-//! A stream that goes on after its connection broke asks for what it has not seen yet instead.
+//! A stream that continues after its connection broke requests what it has not yet received instead.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -25,10 +25,10 @@ use crate::mysql::position::Place;
 use crate::mysql::progress::Progress;
 use crate::mysql::{FollowerConfig, LoggedDatabases, QUERY_TIMEOUT, xa};
 
-/// The part of the silence limit after which the server sends a heartbeat.
+/// The server sends a heartbeat after this part of the time without packets.
 const HEARTBEATS: u32 = 5;
 
-/// Settings that decide; a server that lacks one does not list it.
+/// The settings that are checked; a server does not list settings that it does not know.
 const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'gtid_mode', \
     'log_slave_updates', 'log_replica_updates', 'lower_case_table_names', 'wsrep_on')";
 
@@ -36,12 +36,12 @@ const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin',
 pub(super) struct Opened {
     pub(super) client: Client,
     pub(super) identity: Identity,
-    /// Its account, quoted.
+    /// Its account, with quotes.
     user: String,
     name_case: u8,
 }
 
-/// Connects, and checks what a stream needs.
+/// Connects, and checks the requirements of a stream.
 pub(super) async fn open(config: &FollowerConfig) -> Result<Opened, Fault> {
     let mut client = Client::connect(&config.upstream).await?;
     let server = client.server().clone();
@@ -94,9 +94,9 @@ async fn check_settings(client: &mut Client, server: &ServerVersion) -> Result<u
     }
 }
 
-/// Whether it receives changes of another server.
+/// Whether it is a replica of another server.
 async fn receives(client: &mut Client, server: &ServerVersion) -> Result<bool, Fault> {
-    // In MariaDB the list of masters needs a privilege more.
+    // In MariaDB the list of masters needs another privilege.
     if server.is_mariadb {
         let rows = client.query_timeout("SHOW GLOBAL STATUS LIKE 'Slaves_running'", QUERY_TIMEOUT).await?;
         return Ok(!matches!(rows.as_slice(), [row] if matches!(row.as_slice(), [_, Some(count)] if count == "0")));
@@ -105,7 +105,7 @@ async fn receives(client: &mut Client, server: &ServerVersion) -> Result<bool, F
     Ok(!client.query_timeout(sql, QUERY_TIMEOUT).await?.is_empty())
 }
 
-/// Reads which databases the binlog covers.
+/// Reads the databases in the binlog.
 async fn check_databases(client: &mut Client, config: &FollowerConfig, user: &str) -> Result<(), Fault> {
     let server = client.server();
     let renamed = !server.is_mariadb && server.is_at_least(8, 2, 0);
@@ -126,7 +126,7 @@ async fn check_databases(client: &mut Client, config: &FollowerConfig, user: &st
     Err(SetupError::Filtered(parts.join("; ")).into())
 }
 
-/// Where a stream of a new epoch begins: behind all that is visible now. Somebody is `told` why it takes long.
+/// The start of a new epoch's stream: directly behind everything that is visible now. `told` is called with the reason if it takes long.
 pub(super) async fn start(
     opened: &mut Opened,
     config: &FollowerConfig,
@@ -149,12 +149,12 @@ pub(super) async fn start(
     let rows = client.query_timeout("SELECT @@GLOBAL.gtid_executed", QUERY_TIMEOUT).await?;
     let [Some(text)] = one_row(&rows, "gtid_executed")? else { return Err(Fault::Answer("gtid_executed")) };
     let executed = GtidSet::parse(text).ok_or_else(|| SetupError::GtidTags(text.clone()))?;
-    // The server says where that is.
+    // The server will send the position.
     let place = Place::default();
     Ok(Progress { passed: Lsn::default(), place, executed, assembler })
 }
 
-/// Asks for what comes behind; returns the first packet.
+/// Requests everything behind this position; returns the first packet.
 pub(super) async fn follow_from(
     opened: &mut Opened,
     config: &FollowerConfig,
@@ -163,7 +163,7 @@ pub(super) async fn follow_from(
     let client = &mut opened.client;
     let mariadb = client.server().is_mariadb;
     let heartbeat_ns = (config.silence_max / HEARTBEATS).as_nanos();
-    // Newer versions of MySQL know the second names. Without the capability MariaDB hides what a group is.
+    // Newer versions of MySQL know the second names. Without the capability, MariaDB does not send the events that begin a group.
     let settings = format!(
         "SET @master_heartbeat_period = {heartbeat_ns}, @source_heartbeat_period = {heartbeat_ns}, \
          @master_binlog_checksum = @@GLOBAL.binlog_checksum, @source_binlog_checksum = @@GLOBAL.binlog_checksum, \
@@ -186,8 +186,7 @@ pub(super) async fn follow_from(
     }
 }
 
-/// A number that no server or replica has, most likely: people number from below. A server ends the dump of one when
-/// another with the same number comes.
+/// A server id that is probably not in use: administrators number from below. A server ends a dump when another one with the same id begins.
 fn server_id() -> u32 {
     RandomState::new().hash_one(0) as u32 | 1 << 31
 }
@@ -195,7 +194,7 @@ fn server_id() -> u32 {
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`
 const ACCESS_DENIED: u16 = 1227;
 
-/// The error, and what to grant if it is a privilege that is missing.
+/// The error, or the privilege to grant if one is missing.
 fn fault_of(error: Error, user: &str) -> Fault {
     match error {
         Error::Server(source) if source.code == ACCESS_DENIED => {

@@ -1,50 +1,49 @@
-//! What a statement in the log means for what is cached.
+//! The meaning of a statement in the binlog for cached results.
 //!
-//! With rows in the log, statements are what brackets transactions and what defines. Only few forms are read here, those
-//! whose tables are known by their first words; whatever else it is, anything may have changed. So the scanner never has
-//! to be complete, it has to be sure:
+//! With rows in the log, statements only delimit transactions and define objects. Only a few forms are parsed, those whose tables the first words
+//! determine. After any other statement, anything may have changed. So the scanner need not be complete, but it must be certain:
 //!
-//! - It reads ASCII alone. A statement is in the character set of its client, where a byte beyond may hide a quote.
-//! - A comment that a server may run or not (`/*!80000 … */`) is read only if every supported server runs it.
-//! - Names are taken where the grammar has nothing but a name, quoted or not, so quoting modes do not matter.
+//! - It reads ASCII only. A statement is in the character set of its client, in which a non-ASCII byte may hide a quote.
+//! - An executable comment (`/*!80000 … */`) is read only if every supported server runs it.
+//! - Names are read only where the grammar allows nothing but a name, quoted or not, so that quoting modes do not matter.
 
-/// A table by its names, in the spelling of the statement.
+/// A table's name, as spelled in the statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) schema: String,
     pub(super) table: String,
 }
 
-/// What a statement does.
+/// The effect of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
-    /// Opens a transaction.
+    /// Begins a transaction.
     Begin,
-    /// Ends it.
+    /// Commits it.
     Commit,
-    /// Ends it; what it wrote to tables without transactions stays.
+    /// Rolls it back; its writes to non-transactional tables remain.
     Rollback,
-    /// Opens a distributed transaction.
+    /// Begins an XA transaction.
     XaStart,
-    /// Ends its changes. Its name, as the server writes it in all statements about it.
+    /// Ends its changes. Has its name in the form that the server writes in all statements about it.
     XaEnd(Vec<u8>),
-    /// Commits a prepared one.
+    /// Commits a prepared XA transaction.
     XaCommit(Vec<u8>),
-    /// Gives up a prepared one.
+    /// Rolls back a prepared XA transaction.
     XaRollback(Vec<u8>),
-    /// Nothing that a query could see.
+    /// No visible effect.
     Nothing,
     /// Empties a table.
     Truncate(Name),
-    /// Defines these anew.
+    /// Redefines these tables.
     Define(Vec<Name>),
-    /// The same as the beginning of a transaction that fills the table (MySQL from 8.0.21, CREATE TABLE … SELECT).
+    /// The same, as the beginning of a transaction that fills the table (MySQL from 8.0.21, CREATE TABLE … SELECT).
     DefineAndFill(Vec<Name>),
-    /// Anything.
+    /// Unknown: anything may have changed.
     Unknown,
 }
 
-/// Reads a statement that ran with this current database.
+/// Reads a statement with its default database.
 pub(super) fn read(schema: &[u8], sql: &[u8]) -> Statement {
     let schema = std::str::from_utf8(schema).unwrap_or_default();
     Scanner { rest: sql, schema }.statement(sql).unwrap_or(Statement::Unknown)
@@ -56,13 +55,13 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    /// None if it is not understood.
+    /// None if the statement is not understood.
     fn statement(&mut self, sql: &[u8]) -> Option<Statement> {
         Some(match self.word()?.as_str() {
             "BEGIN" => Statement::Begin,
             "COMMIT" => Statement::Commit,
             "SAVEPOINT" | "RELEASE" | "ANALYZE" => Statement::Nothing,
-            // To a savepoint: what was logged behind it and still is, is in tables without transactions.
+            // To a savepoint: changes behind it that are still in the log are in non-transactional tables.
             "ROLLBACK" if self.optional("TO") => Statement::Nothing,
             "ROLLBACK" => Statement::Rollback,
             "XA" => self.xa()?,
@@ -113,7 +112,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// What stands between CREATE or ALTER and VIEW, if it is a view.
+    /// The words between CREATE or ALTER and VIEW, if it is a view.
     fn view_options(&mut self) -> Option<Statement> {
         loop {
             self.space()?;
@@ -155,7 +154,7 @@ impl Scanner<'_> {
             "TABLE" => {
                 self.if_exists(false)?;
                 let name = self.name()?;
-                // Other tables come in behind these words; wherever they stand, it is better to be sure.
+                // Other tables follow these words. They are rejected anywhere in the text, to be certain.
                 let upper = sql.to_ascii_uppercase();
                 let others = [&b"RENAME"[..], b"EXCHANGE", b"CONVERT"];
                 let involved = others.iter().any(|word| upper.windows(word.len()).any(|at| at == *word));
@@ -208,7 +207,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `IF EXISTS` or `IF NOT EXISTS`, if it is there.
+    /// `IF EXISTS` or `IF NOT EXISTS`, if present.
     fn if_exists(&mut self, not: bool) -> Option<()> {
         if !self.optional("IF") {
             return Some(());
@@ -225,7 +224,7 @@ impl Scanner<'_> {
         if self.mark(b'.') {
             return Some(Name { schema: first, table: self.identifier()? });
         }
-        // Without a current database the name would not be one.
+        // Without a default database the name is incomplete.
         (!self.schema.is_empty()).then(|| Name { schema: self.schema.to_owned(), table: first })
     }
 
@@ -234,7 +233,7 @@ impl Scanner<'_> {
         if matches!(self.rest.first(), Some(b'`' | b'"')) { self.quoted() } else { self.bare() }
     }
 
-    /// Up to the same quote, which stands for itself if doubled. In a name a backslash is a character.
+    /// Reads up to the same quote; a doubled quote stands for itself. In a name a backslash is an ordinary character.
     fn quoted(&mut self) -> Option<String> {
         let (quote, mut rest) = self.rest.split_first()?;
         let mut out = String::new();
@@ -259,7 +258,7 @@ impl Scanner<'_> {
         let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$');
         let length = self.rest.iter().take_while(is_part).count();
         let (word, rest) = self.rest.split_at_checked(length)?;
-        // A byte of another character set would belong to the word.
+        // A byte of another character set would be a part of the word.
         if word.is_empty() || rest.first().is_some_and(|byte| !byte.is_ascii()) {
             return None;
         }
@@ -273,7 +272,7 @@ impl Scanner<'_> {
         self.bare().map(|word| word.to_ascii_uppercase())
     }
 
-    /// Takes the word if it is the next.
+    /// Consumes the word if it is the next.
     fn optional(&mut self, wanted: &str) -> bool {
         let before = self.rest;
         if self.word().as_deref() == Some(wanted) {
@@ -294,14 +293,14 @@ impl Scanner<'_> {
         Some(self.mark(b','))
     }
 
-    /// The statement ends here, or goes on with one of these words, which change nothing about its tables.
+    /// The statement must end here, or continue with one of these words, which do not affect its tables.
     fn end_or(&mut self, words: &[&str]) -> Option<()> {
         self.space()?;
         let ended = self.rest.is_empty() || self.rest.starts_with(b";");
         (ended || words.iter().any(|word| self.optional(word))).then_some(())
     }
 
-    /// Takes blanks and comments.
+    /// Skips blanks and comments.
     fn space(&mut self) -> Option<()> {
         loop {
             self.rest = self.rest.trim_ascii_start();
@@ -312,7 +311,7 @@ impl Scanner<'_> {
             } else if self.rest.starts_with(b"#") || self.rest.starts_with(b"-- ") {
                 self.rest = behind(self.rest, b"\n").unwrap_or_default();
             } else if let Some(rest) = self.rest.strip_prefix(b"*/") {
-                // The end of a comment that was entered.
+                // The end of an executable comment whose contents were read.
                 self.rest = rest;
             } else {
                 return Some(());
@@ -321,7 +320,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The content of a comment that all supported servers run: its version is 5.x or before.
+/// The contents of a comment that all supported servers run: its version is 5.x or older.
 fn always_run(inner: &[u8]) -> Option<&[u8]> {
     let (version, rest) = inner.split_at_checked(5)?;
     let digits = version.iter().all(u8::is_ascii_digit) && !rest.first().is_some_and(u8::is_ascii_digit);

@@ -1,16 +1,15 @@
 //! MariaDB: when the commit of a prepared transaction is visible.
 //!
-//! What the binlog holds up to `binlog_snapshot_position` is visible, except this: XA COMMIT is logged in a group of its own,
-//! and the engine commits behind it, outside the order of the log. Measured on 10.11 with twelve writers: in 1 of 2,995
-//! readings a commit was missing in what a query saw that was sent after the reading. (MySQL adds to `gtid_executed` behind
-//! the engine.)
+//! Everything in the binlog up to `binlog_snapshot_position` is visible, with one exception: XA COMMIT is logged in a group of its own, and the
+//! storage engine commits after it, outside the order of the log. Measured on 10.11 with twelve writers: in 1 of 2,995 readings, a query sent after
+//! the reading did not see a commit before it. (MySQL adds to `gtid_executed` after the engine's commit.)
 //!
-//! But such a transaction is listed by XA RECOVER until the engine has committed it. So
+//! But XA RECOVER lists a transaction until the engine has committed it. So
 //!
-//! - a new stream waits until none is left of those that were listed right after its start was read: one of them may have
-//!   been logged before the start, and be visible later. PostgreSQL's slots wait for prepared transactions as well;
-//! - an XA COMMIT in the stream is held until it is no longer listed. Then it is named to proofs by a position behind the
-//!   end of the log: readings of before do not reach it, and those of later are true.
+//! - a new stream waits until all transactions have ended that were listed directly after its start position was read: one of them may have been
+//!   logged before the start, and become visible later. PostgreSQL's slots wait for prepared transactions as well;
+//! - an XA COMMIT in the stream waits until its transaction is no longer listed. Then visibility proofs name it by a position behind the log end:
+//!   earlier readings do not include it, and later ones are right.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,14 +24,14 @@ use crate::error::Fault;
 use crate::mysql::QUERY_TIMEOUT;
 use crate::mysql::position::Place;
 
-/// Pause between two looks.
+/// Pause between two polls.
 const POLL: Duration = Duration::from_millis(1);
 /// Longest such pause.
 const POLL_MAX: Duration = Duration::from_millis(250);
-/// Waiting beyond this is told.
+/// A longer wait is reported.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 
-/// The prepared transactions: their names as the binlog has them, and as XA ROLLBACK takes them.
+/// The prepared transactions: their names in the form of the binlog, and in that of XA ROLLBACK.
 type Prepared = BTreeMap<Vec<u8>, String>;
 
 async fn listed(client: &mut Client) -> Result<Prepared, Fault> {
@@ -47,8 +46,8 @@ async fn listed(client: &mut Client) -> Result<Prepared, Fault> {
     rows.iter().map(|row| names(row).ok_or(Fault::Answer("XA RECOVER"))).collect()
 }
 
-/// A listed name as the binlog has it, from its format, the lengths of its two parts and the parts: `'a','b',7` or, with
-/// characters that are not plain, `X'27',X'62',7`; an empty second part may be left out. The binlog has the latter in full.
+/// The binlog's form of a listed name, from its format, the lengths of its two parts and the parts. The list has `'a','b',7` or, with special
+/// characters, `X'27',X'62',7`, and may omit an empty second part. The binlog always has the complete second form.
 fn name(format: &str, global: usize, branch: usize, listed: &str) -> Option<String> {
     let (open, digits) = if listed.starts_with('X') { ("X'", 2) } else { ("'", 1) };
     let rest = listed.strip_prefix(open)?;
@@ -70,8 +69,7 @@ fn name(format: &str, global: usize, branch: usize, listed: &str) -> Option<Stri
     Some(format!("X'{}',X'{}',{format}", hex(first), hex(second)))
 }
 
-/// Waits until none of the transactions is left that are prepared now. Whoever is `told` why it takes long is told again
-/// when the reason is another.
+/// Waits until all transactions have ended that are prepared now. `told` is called with the reason if it takes long, and again with a new reason.
 pub(super) async fn wait_for_prepared(client: &mut Client, told: &(dyn Fn(&str) + Sync)) -> Result<(), Fault> {
     let mut left = listed(client).await?;
     let (mut pause, began, mut last) = (POLL, Instant::now(), String::new());
@@ -98,29 +96,29 @@ fn waits_for(prepared: &Prepared) -> String {
     format!("the change stream waits for {which} to end; XA RECOVER lists such, XA COMMIT and XA ROLLBACK end them")
 }
 
-/// Sees when commits of prepared transactions are visible, on a connection of its own.
+/// Detects when commits of prepared transactions are visible, on a connection of its own.
 pub(super) struct Watch {
     upstream: Arc<Upstream>,
     identity: Identity,
     client: Option<Client>,
-    /// Longest wait for one.
+    /// Longest wait for one commit.
     wait_max: Duration,
 }
 
 impl Watch {
-    /// Looks at the server that the stream comes from.
+    /// Polls the server that the stream comes from.
     pub(super) fn new(upstream: Arc<Upstream>, identity: Identity, wait_max: Duration) -> Self {
         Self { upstream, identity, client: None, wait_max }
     }
 
-    /// Waits until the commit of this transaction is visible; returns its name for proofs.
+    /// Waits until the commit of this transaction is visible; returns its name for visibility proofs.
     pub(super) async fn visible(&mut self, xid: &[u8]) -> Result<CommitId, Fault> {
         let limit = self.wait_max;
         timeout(limit, self.wait(xid)).await.unwrap_or(Err(Error::Timeout(limit).into()))
     }
 
     async fn wait(&mut self, xid: &[u8]) -> Result<CommitId, Fault> {
-        // Kept only if all goes well.
+        // Stored again only after success.
         let mut client = match self.client.take() {
             Some(client) => client,
             None => self.connect().await?,

@@ -1,15 +1,15 @@
 //! From messages of the output plugin to [`Commit`]s.
 //!
-//! What matters here is to say no more of the old row than the stream said: a cell that is not known is
-//! [`Cell::Absent`] and may have been anything. PostgreSQL logs old rows by the table's replica identity:
+//! An old row must not get more values than the stream sent: an unknown cell is [`Cell::Absent`] and may have had any value. PostgreSQL logs old rows
+//! by the table's replica identity:
 //!
 //! | sent with an UPDATE | means | old row here |
 //! |---|---|---|
 //! | no old tuple | the identity's columns did not change (bit for bit) | those columns from the new row, the rest absent |
-//! | `K` | the identity's columns as they were | those, the rest absent (they are sent as NULL!) |
+//! | `K` | the old values of the identity's columns | those, the rest absent (they are sent as NULL!) |
 //! | `O` | the whole old row (FULL) | all |
 //!
-//! DDL comes as messages of our event triggers ([`crate::postgres::triggers`]).
+//! DDL arrives as messages of Freshet's event triggers ([`crate::postgres::triggers`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use crate::error::Fault;
 use crate::held::Held;
 use crate::postgres::triggers::{self, Ddl};
 
-/// Tables that one stream may describe.
+/// Limit of tables in one stream.
 const RELATIONS_MAX: usize = 1 << 20;
 
-/// Holds the open transaction and what the tables look like.
+/// Assembles the open transaction and stores the descriptions of tables.
 #[derive(Default)]
 pub(crate) struct Assembler {
     relations: HashMap<u32, Known>,
     open: Option<Open>,
 }
 
-/// A table as last described.
+/// A table's last description.
 struct Known {
     relation: Arc<Relation>,
-    /// For each column whether it belongs to the replica identity.
+    /// For each column, whether it belongs to the replica identity.
     key: Vec<bool>,
     /// `REPLICA IDENTITY FULL`.
     full: bool,
-    /// Everything the description said, to compare the next one with.
+    /// The whole description, to compare the next one with.
     described: Described,
 }
 
-/// A description, owned.
+/// A description, with owned strings.
 #[derive(PartialEq, Eq)]
 struct Described {
     schema: String,
@@ -58,18 +58,17 @@ struct Open {
 }
 
 impl Assembler {
-    /// Whether a transaction is open, so that positions in keepalives say nothing of it.
+    /// Whether a transaction is open, so that positions in keepalives do not show what was delivered.
     pub(crate) fn in_transaction(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Forgets the open transaction: it comes again as a whole. What the tables look like stays known, so that a change
-    /// of it is noticed.
+    /// Forgets the open transaction: the server will send it again as a whole. The descriptions of tables are kept, so that a change is noticed.
     pub(crate) fn forget_open(&mut self) {
         self.open = None;
     }
 
-    /// Takes the next message; returns the commit that it completes.
+    /// Processes the next message; returns the commit that it completes.
     pub(crate) fn take(&mut self, message: Message<'_>) -> Result<Option<Commit>, Fault> {
         match message {
             Message::Begin(begin) => self.begin(begin)?,
@@ -104,7 +103,7 @@ impl Assembler {
                     Ddl::Everything => held.change_everything(),
                 }
             }
-            // Where a transaction came from, what a type is called, and messages to others change no row.
+            // Origins, type names and messages of other programs change no row.
             Message::Origin { .. } | Message::Type { .. } | Message::Logical { .. } => {}
         }
         Ok(None)
@@ -144,7 +143,7 @@ impl Assembler {
             described,
         };
         self.relations.insert(message.oid, known);
-        // A description comes right before a row of the table, so the change belongs to this transaction at the latest.
+        // A description comes directly before a row of the table, so the redefinition is part of this transaction or an earlier one.
         if changed { self.push(Change::AnyRow(table)) } else { Ok(()) }
     }
 
@@ -183,7 +182,7 @@ impl Known {
             return Ok(Change::Update { relation, old, new });
         }
         let new = self.row(new, None)?;
-        // Under FULL an old row is always sent and every column counts as key: nothing may be inferred without it.
+        // Under FULL an old row is always sent, and every column counts as key: without the old row nothing may be inferred.
         let unchanged = |(cell, key): (&Cell, &bool)| if *key && !self.full { cell.clone() } else { Cell::Absent };
         let old = new.iter().zip(&self.key).map(unchanged).collect();
         Ok(Change::Update { relation, old, new })
@@ -204,7 +203,7 @@ impl Known {
         }
     }
 
-    /// The cells of a tuple; a value that did not change is taken from the row before, as far as that is known.
+    /// The cells of a tuple; an unchanged value is taken from the old row, if known.
     fn row(&self, tuple: &Tuple<'_>, before: Option<&Row>) -> Result<Row, Fault> {
         if tuple.len() != self.relation.columns.len() {
             return Err(Fault::OutOfOrder("a row with more or fewer columns than its table"));

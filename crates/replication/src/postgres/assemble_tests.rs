@@ -1,4 +1,4 @@
-//! Changes as the stream's messages say them, image by image.
+//! Row images from the messages of the stream.
 
 use super::*;
 use freshet_types::{ChangeSet, Lsn};
@@ -46,7 +46,7 @@ fn cell(text: &str) -> Cell {
     Cell::Text(text.as_bytes().into())
 }
 
-/// Both images of a single update.
+/// Both images of one update.
 fn update(identity: u8, old: Option<OldTuple<'_>>, new: Tuple<'_>) -> (Row, Row) {
     let changes = changes(identity, vec![Message::Update { relation: 7, old, new }]);
     match changes.as_deref() {
@@ -60,7 +60,7 @@ fn without_an_old_row_the_key_is_known_to_be_unchanged() {
     let (old, new) = update(b'd', None, vec![text("1"), text("x"), Value::Unchanged]);
     assert_eq!(*old, [cell("1"), Cell::Absent, Cell::Absent]);
     assert_eq!(*new, [cell("1"), cell("x"), Cell::Unchanged]);
-    // Nothing may be inferred from an identity that says nothing.
+    // With an unknown kind of identity nothing may be inferred.
     let (old, _) = update(b'f', None, vec![text("1"), text("x"), Value::Null]);
     assert_eq!(*old, [Cell::Absent, Cell::Absent, Cell::Absent]);
 }
@@ -165,7 +165,7 @@ fn ddl_belongs_to_its_transaction() {
     let commit = transaction(vec![ddl(b"1 7 film\0"), ddl(b"1 7 film\0")]);
     let redefined = Change::Redefined { table: TableId(7), name: "film".into() };
     assert_eq!((commit.redefines, commit.changes), (true, ChangeSet::Rows(vec![redefined.clone()])));
-    // Coarsening keeps the name.
+    // The name remains when the changes become coarse.
     let truncate = Message::Truncate { relations: vec![7], cascade: false, restart_identity: false };
     let commit = transaction(vec![truncate, ddl(b"1 7 film\0")]);
     assert_eq!(commit.changes, ChangeSet::Rows(vec![Change::AnyRow(TableId(7)), redefined]));
@@ -173,7 +173,7 @@ fn ddl_belongs_to_its_transaction() {
     assert_eq!((commit.redefines, commit.changes), (true, ChangeSet::Everything));
     let commit = transaction(vec![]);
     assert_eq!((commit.redefines, commit.changes), (false, ChangeSet::none()));
-    // Without a transaction it is not ours.
+    // Outside a transaction it is not Freshet's message.
     let stray = Message::Logical {
         transactional: false,
         lsn: Lsn(1),

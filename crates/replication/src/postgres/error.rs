@@ -1,8 +1,8 @@
-//! What PostgreSQL lacks for a stream.
+//! Requirements of a stream that PostgreSQL does not meet.
 
 use freshet_net::postgres::{ServerError, quote_identifier};
 
-/// What an administrator must change before a stream can stand. The messages say exactly what to do.
+/// What an administrator must change before a stream can be established. The messages give the exact statements.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// Versions before 13 lack `pg_current_snapshot()`.
@@ -17,7 +17,7 @@ pub enum SetupError {
          ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
     )]
     WalLevel(String),
-    /// The role may not replicate.
+    /// The role has no REPLICATION attribute.
     #[error(
         "role {user} may not replicate ({source}); run ALTER ROLE {} REPLICATION; (managed services have a role \
          for it instead, such as GRANT rds_replication TO {};)",
@@ -27,7 +27,7 @@ pub enum SetupError {
     NotReplication {
         /// The role.
         user: String,
-        /// What the server said.
+        /// The server's error.
         source: Box<ServerError>,
     },
     /// Every walsender is in use.
@@ -49,7 +49,7 @@ pub enum SetupError {
         /// The setting.
         max: u32,
     },
-    /// A lasting slot serves somebody else.
+    /// A lasting slot is in use by another process.
     #[error(
         "replication slot {name} is in use by process {pid}: give each Freshet a --slot name of its own (if the Freshet \
          that used it is gone, its connection ends by itself, or by SELECT pg_terminate_backend({pid});)"
@@ -60,24 +60,24 @@ pub enum SetupError {
         /// Process id of its walsender.
         pid: String,
     },
-    /// The publication does not exist and is not to be created, or may not be.
+    /// The publication does not exist, and creating it is disabled or not permitted.
     #[error("publication {name} is missing{why}; run {statement}")]
     PublicationMissing {
         /// Its name.
         name: String,
         /// Why it was not created, or empty.
         why: String,
-        /// What creates it.
+        /// The statement that creates it.
         statement: String,
     },
-    /// The publication leaves changes out, or takes tables in that the application then could not update.
+    /// The publication leaves out changes, or has tables that the application could no longer update.
     #[error("publication {name} {what}; run {statement}")]
     PublicationUnsuitable {
         /// Its name.
         name: String,
         /// What is wrong with it.
         what: &'static str,
-        /// What mends it.
+        /// The statement that corrects it.
         statement: String,
     },
 }

@@ -16,8 +16,8 @@ use crate::postgres::setup::{self, Opened};
 use crate::postgres::slot::{Keeper, Slot};
 use crate::{Control, FollowerConfig, Identity, Sink};
 
-/// Follows the upstream until [`Control::shutdown`]. After any fault it starts a new stream in a new epoch, or goes on in
-/// the same epoch if it has a lasting slot and only the connection was lost.
+/// Follows the upstream until [`Control::shutdown`]. After a fault it continues the epoch if it has a lasting slot and only the connection was lost.
+/// Otherwise it begins a new epoch with a new stream.
 pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Control>) {
     follow::follow(Postgres { config }, sink, control).await;
 }
@@ -26,7 +26,7 @@ struct Postgres {
     config: FollowerConfig,
 }
 
-/// A walsender, and what looks after its slot.
+/// A walsender, and the keeper of its slot.
 struct Connection {
     client: Client,
     keeper: Keeper,
@@ -107,7 +107,7 @@ impl Family for Postgres {
         drop(client);
         match progress {
             Some(progress) => keeper.walsender().clone_into(&mut progress.walsender),
-            // Somebody else's, perhaps.
+            // The slot may belong to another process.
             None if fault.is_setup() => {}
             None => keeper.drop_slot().await,
         }

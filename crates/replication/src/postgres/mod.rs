@@ -21,24 +21,24 @@ pub use follow::follow;
 pub use setup::publication_options;
 pub use slot::{SlotConfig, SlotName};
 
-/// What to follow.
+/// The configuration of a follower.
 #[derive(Clone, Debug)]
 pub struct FollowerConfig {
     /// The upstream; its role needs REPLICATION.
     pub upstream: Arc<Upstream>,
     /// The publication.
     pub publication: String,
-    /// Create what is missing: the publication, without tables. Off where an administrator has prepared the database:
-    /// then nothing is changed in its schema.
+    /// Creates a missing publication, without tables. Off where an administrator prepares the database: then the follower changes nothing in its
+    /// schema.
     pub ensure_publication: bool,
-    /// Silence after which the stream counts as dead. After a third of it the server is asked for a sign of life.
+    /// Time without a message after which the stream counts as dead. After a third of it the server is asked for a keepalive.
     pub silence_max: Duration,
     /// The slot.
     pub slot: SlotConfig,
 }
 
 impl FollowerConfig {
-    /// Follows the publication `freshet`, which is created if missing.
+    /// The configuration with the publication `freshet`, which is created if missing.
     pub fn new(upstream: Arc<Upstream>) -> Self {
         Self {
             upstream,

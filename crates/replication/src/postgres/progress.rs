@@ -1,16 +1,16 @@
-//! How far a stream came.
+//! The position of a stream.
 
 use freshet_types::Lsn;
 
 use crate::postgres::assemble::Assembler;
 use crate::postgres::slot::Slot;
 
-/// How far a stream came, and what one that goes on from there needs to know.
+/// The position of a stream, and what a stream that continues from there needs to know.
 pub(super) struct Progress {
     pub(super) slot: Slot,
-    /// The process that held the slot.
+    /// The process id of the walsender that held the slot.
     pub(super) walsender: String,
-    /// Everything up to here was given to the sink.
+    /// Everything up to here was passed to the sink.
     pub(super) passed: Lsn,
     pub(super) assembler: Assembler,
 }

@@ -1,4 +1,4 @@
-//! Questions to the server that the stream and its slot both ask.
+//! Queries that both the stream and its slot need.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use freshet_net::postgres::{Client, Rows};
 
 use crate::error::Fault;
 
-/// Time for a catalogue query.
+/// Time limit of a catalogue query.
 pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Which run of which server a connection leads to: [`Identity::run`].
+/// The run of the server that a connection leads to: [`Identity::run`].
 const RUN_OF_SERVER: &str = "SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), \
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text";
 
-/// Which run of which server this is, as [`Identity::run`] has it.
+/// The server run, in the form of [`Identity::run`].
 pub(crate) async fn run_of_server(client: &mut Client) -> Result<(String, String), Fault> {
     let rows = client.query_timeout(RUN_OF_SERVER, QUERY_TIMEOUT).await?;
     let [Some(system_id), Some(start)] = one_row(&rows, "the server's identity")? else {

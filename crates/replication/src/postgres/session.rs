@@ -1,32 +1,31 @@
 //! One stream from its start to its fault.
 //!
-//! # How positions come promptly
+//! # How positions arrive promptly
 //!
-//! A cached result may be served only once the stream has passed the position it was read at, and the lease is
-//! renewed only when the stream passes a position that was read from the server. So the follower must learn
-//! soon how far the walsender is, also when what it passed was of no interest. The walsender says so by itself:
-//! each time it has nothing more to read it sends a keepalive with its position, if both the written and the flushed
-//! position that we reported last are behind that position (`WalSndWaitForWal` in `walsender.c`).
+//! A cached result may be served only once the stream has passed the position at which it was read. The lease is renewed only when the stream passes
+//! a position that was read from the server. So the follower must soon learn how far the walsender is, even if nothing it passed was sent. The
+//! walsender reports this by itself: each time it has read the whole log, it sends a keepalive with its position, if that is ahead of both the
+//! written and the flushed position that the follower reported last (`WalSndWaitForWal` in `walsender.c`).
 //!
-//! Measured on PostgreSQL 15 and 18, each with 80 commits to a published and 80 to an unpublished table, from the
-//! answer to `pg_current_wal_insert_lsn()` until the stream has passed it:
+//! Measured on PostgreSQL 15 and 18, each with 80 commits to a published and 80 to an unpublished table, from the answer to
+//! `pg_current_wal_insert_lsn()` until the stream has passed it:
 //!
-//! | what we confirm | median | worst | keepalives |
+//! | the follower confirms | median | worst | keepalives |
 //! |---|---|---|---|
 //! | nothing | 0.02 ms | 11 ms | 325 |
 //! | what has passed, with each commit and keepalive | 0.02 ms | 4 ms | 160 |
 //! | what has passed, once a second | 0.02 ms | 3 ms | 325 |
 //! | a position ahead of what was sent | as long as nothing is published: never | | 3 |
 //!
-//! So how often does not matter, but *never confirm a position that was not received*: the server then stays silent.
-//! Confirming once a second keeps log from piling up and costs nothing; requests for keepalives repeat the position
-//! last confirmed. What is not flushed is not sent: log without a commit, or with asynchronous commits only,
-//! waits for the WAL writer (up to 0.4 s seen, with `wal_writer_delay` at its default), whatever is requested.
+//! So the interval does not matter, but the follower must *never confirm a position that it did not receive*: the server then sends no keepalive.
+//! Confirming once a second prevents log from piling up and costs nothing; requests for keepalives repeat the last confirmed position. Log that is
+//! not flushed is not sent: log without a commit, or with asynchronous commits only, waits for the WAL writer (up to 0.4 s seen, with
+//! `wal_writer_delay` at its default), whatever is requested.
 //!
 //! # Keepalives inside a transaction
 //!
-//! Between Begin and Commit of a large transaction the walsender may send keepalives. Their position is that of
-//! the log before the commit record, and it is left aside: the position moves when the commit is complete.
+//! Between Begin and Commit of a large transaction the walsender may send keepalives. Their position is before the commit record and is ignored: the
+//! position advances when the commit is complete.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,13 +39,13 @@ use crate::error::Fault;
 use crate::postgres::progress::Progress;
 use crate::{Control, Sink};
 
-/// How often a new position is confirmed. Not with each commit: see above.
+/// Interval of confirmations. Not with each commit: see above.
 const CONFIRM_EVERY: Duration = Duration::from_secs(1);
-/// The walsender ends a connection that said nothing for `wal_sender_timeout`, which the login sets to 60 s.
+/// The walsender ends a connection without messages after `wal_sender_timeout`, which the login sets to 60 s.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
-/// Time for a status update to leave: it is shorter than what any socket buffers.
+/// Time limit of sending a status update, which is shorter than any socket's buffer.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Messages taken in a row before requests are looked at.
+/// Limit of messages processed before requests are checked.
 const BATCH_MAX: usize = 256;
 
 /// A running stream.
@@ -54,13 +53,13 @@ pub(crate) struct Session<'a> {
     client: &'a mut Client,
     sink: &'a dyn Sink,
     progress: &'a mut Progress,
-    /// What status updates say of it: as of the last tick.
+    /// The position that status updates confirm: that of the last tick.
     confirmed: Lsn,
     told_at: Instant,
     heard_at: Instant,
-    /// When a keepalive was requested because nothing came.
+    /// When a keepalive was requested because nothing arrived.
     asked_at: Option<Instant>,
-    /// Silence after which the stream counts as dead; a keepalive is requested after a third of it.
+    /// Time without a message after which the stream counts as dead; a keepalive is requested after a third of it.
     silence_max: Duration,
 }
 
@@ -75,7 +74,7 @@ impl<'a> Session<'a> {
         Self { client, sink, progress, confirmed: Lsn(0), told_at: now, heard_at: now, asked_at: None, silence_max }
     }
 
-    /// Runs until something is wrong.
+    /// Runs until a fault.
     pub(crate) async fn run(&mut self, control: &Control) -> Fault {
         let mut tick = interval(CONFIRM_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,7 +97,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes the messages that are here already, then answers if one of them asks for it.
+    /// Processes the messages that have arrived, then answers if one of them requests it.
     async fn drain(&mut self, first: Result<bool, Fault>) -> Result<(), Fault> {
         let mut reply = first?;
         for _ in 0..BATCH_MAX {
@@ -118,7 +117,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What time alone asks for.
+    /// Work that depends on time only.
     async fn tick(&mut self) -> Result<(), Fault> {
         if self.asked_at.is_some_and(|asked| asked.elapsed() > self.silence_max * 2 / 3) {
             return Err(Fault::Silent(self.heard_at.elapsed()));
@@ -135,7 +134,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends a status update, with what is confirmed and not with what has passed.
+    /// Sends a status update, with the confirmed position, not the passed one.
     async fn tell(&mut self, reply_requested: bool) -> Result<(), Fault> {
         let status = StatusUpdate {
             written: self.confirmed,
@@ -152,10 +151,9 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Gives one piece of copy data to the sink; returns whether the server wants a status update at once.
+/// Passes one message to the sink; returns whether the server requests a status update.
 ///
-/// Positions must be true: a commit at or before a position that had passed would mean that the sink was told of a
-/// delivery that had not happened.
+/// Positions must be right: if a commit were at or before a passed position, the sink would have been told of a delivery that had not happened.
 fn take(progress: &mut Progress, sink: &dyn Sink, data: &[u8]) -> Result<bool, Fault> {
     let Progress { assembler, passed, .. } = progress;
     match WalMessage::decode(data)? {

@@ -1,17 +1,17 @@
-//! From a URL to a stream that stands.
+//! From a URL to an established stream.
 //!
-//! All on one walsender connection, so that every answer is about the server that will send the stream:
+//! All steps use one walsender connection, so that every answer is about the server that will send the stream:
 //!
-//! 1. check what a stream needs, and name what is missing;
-//! 2. see that the publication exists, *before* the slot: the output plugin reads it as of each change;
-//! 3. create a slot inside a REPEATABLE READ transaction that uses the slot's snapshot, and read that snapshot.
-//!    This waits until every transaction with a transaction id that is open now has ended;
-//! 4. wait until a fresh snapshot covers the slot's. Decoding takes a commit as done once its record is in the log,
-//!    which is before it becomes visible to others (without limit if it waits for a synchronous standby). Such a
-//!    commit is in the slot's snapshot, so it is never delivered, and a query sent now may still not see it;
+//! 1. check the requirements of a stream, and name what is missing;
+//! 2. ensure that the publication exists, *before* the slot: the output plugin reads it as of each change;
+//! 3. create a slot inside a REPEATABLE READ transaction that uses the slot's snapshot, and read this snapshot. It waits until every open transaction
+//!    with a transaction id has ended;
+//! 4. wait until a new snapshot covers the slot's. For decoding, a commit is done once its record is in the log, which is before it becomes visible
+//!    to others (without limit if it waits for a synchronous standby). The slot's snapshot contains such a commit, so it is never delivered, but a
+//!    query sent now may not see it yet;
 //! 5. start the stream at the slot's consistent point.
 //!
-//! A stream that goes on after its connection broke needs only the first and the last ([`crate::postgres::slot`]).
+//! A stream that continues after its connection broke needs only the first and the last step ([`crate::postgres::slot`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,20 +30,20 @@ use crate::{FollowerConfig, Identity, triggers};
 
 /// Oldest supported server.
 const VERSION_NUM_MIN: u32 = 130_000;
-/// From here on CREATE_REPLICATION_SLOT takes its options in parentheses.
+/// From this version on CREATE_REPLICATION_SLOT takes its options in parentheses.
 const VERSION_NUM_OPTIONS: u32 = 150_000;
-/// From here on an UPDATE or DELETE fails if the replica identity holds generated columns that the publication does not send.
+/// From this version on an UPDATE or DELETE fails if the replica identity has generated columns that the publication does not send.
 const VERSION_NUM_GENERATED: u32 = 180_000;
-/// Sends the stored ones; virtual ones are never sent.
+/// Sends stored columns; virtual ones are never sent.
 const SEND_GENERATED: &str = "publish_generated_columns = stored";
-/// Waiting beyond this is told.
+/// A longer wait is reported.
 const TELL_AFTER: Duration = Duration::from_secs(3);
-/// Pause between two fresh snapshots.
+/// Pause between two reads of a snapshot.
 const COVER_POLL: Duration = Duration::from_millis(5);
 /// Longest such pause.
 const COVER_POLL_MAX: Duration = Duration::from_millis(250);
 
-/// What a stream needs to know of its server; the slot that is to be made counts as free.
+/// The server's facts that a stream depends on; the slot that will be created counts as free.
 const SETTINGS: &str = "SELECT pg_catalog.pg_is_in_recovery()::text, \
     pg_catalog.current_setting('wal_level'), \
     pg_catalog.current_setting('server_version_num'), \
@@ -69,7 +69,7 @@ pub(crate) struct Opened {
     pub(crate) walsender: String,
 }
 
-/// Connects, and checks what a stream needs.
+/// Connects, and checks the requirements of a stream.
 pub(crate) async fn open(config: &FollowerConfig, slot: &Slot) -> Result<Opened, Fault> {
     let mut client = connect(&config.upstream).await?;
     let identity = check(&mut client, slot).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn open(config: &FollowerConfig, slot: &Slot) -> Result<Opened,
     Ok(Opened { client, identity, walsender: walsender.clone() })
 }
 
-/// Starts a stream on a slot of its own; returns where. Waits without limit for open write transactions.
+/// Starts a stream with a new slot; returns its start. Waits without limit for open write transactions.
 pub(crate) async fn start(
     client: &mut Client,
     config: &FollowerConfig,
@@ -97,7 +97,7 @@ pub(crate) async fn start(
     Ok(start)
 }
 
-/// Goes on with a slot where the stream broke. The slot must stand there, or before.
+/// Continues with a slot where the stream broke. The slot's position must be that one, or before it.
 pub(crate) async fn resume(
     client: &mut Client,
     config: &FollowerConfig,
@@ -105,14 +105,14 @@ pub(crate) async fn resume(
     passed: Lsn,
 ) -> Result<(), Fault> {
     if let Err(fault) = start_replication(client, config, keeper.slot(), passed).await {
-        // Busy: with what is left of our own connection, perhaps.
+        // The slot is in use, perhaps by the walsender of the broken connection.
         return Err(if fault.sqlstate() == Some(OBJECT_IN_USE) { Fault::SlotBusy } else { fault });
     }
     if keeper.stands_by(passed).await? { Ok(()) } else { Err(Fault::SlotMoved) }
 }
 
 async fn start_replication(client: &mut Client, config: &FollowerConfig, slot: &Slot, start: Lsn) -> Result<(), Fault> {
-    // The replication grammar has no escapes but the doubled quote.
+    // The replication grammar has no escapes except the doubled quote.
     let names = quote_identifier(&config.publication).replace('\'', "''");
     let name = &slot.name;
     let messages = if client.server_version() >= triggers::VERSION_MESSAGES { ", messages 'true'" } else { "" };
@@ -131,7 +131,7 @@ async fn connect(upstream: &Arc<Upstream>) -> Result<Client, Fault> {
     })
 }
 
-/// Reads the server's identity and checks that it can send a stream.
+/// Reads the server's identity and checks its requirements for a stream.
 async fn check(client: &mut Client, slot: &Slot) -> Result<Identity, Fault> {
     let version = client.parameters().get("server_version").cloned().unwrap_or_default();
     if client.server_version() < VERSION_NUM_MIN / 10_000 {
@@ -167,7 +167,7 @@ async fn check(client: &mut Client, slot: &Slot) -> Result<Identity, Fault> {
     })
 }
 
-/// Sees that the publication exists and sends every change of its tables.
+/// Ensures that the publication exists and sends every change of its tables.
 async fn publication(client: &mut Client, config: &FollowerConfig, version_num: u32) -> Result<(), Fault> {
     let name = &config.publication;
     let quoted = quote_identifier(name);
@@ -212,8 +212,8 @@ async fn publication(client: &mut Client, config: &FollowerConfig, version_num: 
     Ok(())
 }
 
-/// Has a publication of before version 18 send generated columns. Where it may not be altered, tables that have them in their
-/// replica identity are not published.
+/// Makes a publication from before version 18 send generated columns. If this is not permitted, tables with generated columns in their replica
+/// identity are not published.
 async fn send_generated(client: &mut Client, name: &str) -> Result<(), Fault> {
     let literal = quote_literal(name);
     let sql = format!("SELECT pubgencols::text FROM pg_catalog.pg_publication WHERE pubname = {literal}");
@@ -228,7 +228,7 @@ async fn send_generated(client: &mut Client, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What every publication of Freshet's has. Before version 18 none sends generated columns, and nothing fails for it.
+/// The options of Freshet's publications. Before version 18 none sends generated columns, and no statement fails for it.
 #[must_use]
 pub fn publication_options(version_num: u32) -> String {
     let mut options = "publish = 'insert, update, delete, truncate'".to_owned();
@@ -252,7 +252,7 @@ async fn create_publication(client: &mut Client, config: &FollowerConfig, versio
     }
     match client.query_timeout(&statement, QUERY_TIMEOUT).await {
         Ok(_) => Ok(()),
-        // Another instance was faster.
+        // Another instance created it first.
         Err(error) if matches!(error.sqlstate(), Some(DUPLICATE_OBJECT | UNIQUE_VIOLATION)) => Ok(()),
         Err(error) if error.sqlstate() == Some(INSUFFICIENT_PRIVILEGE) => {
             Err(SetupError::PublicationMissing { name, why: format!(" ({error})"), statement }.into())
@@ -261,7 +261,7 @@ async fn create_publication(client: &mut Client, config: &FollowerConfig, versio
     }
 }
 
-/// Creates the slot; returns its consistent point and what its snapshot shows.
+/// Creates the slot; returns its consistent point and its snapshot.
 async fn create_slot(client: &mut Client, slot: &Slot, version_num: u32) -> Result<(Lsn, Snapshot), Fault> {
     let option = if version_num >= VERSION_NUM_OPTIONS { "(SNAPSHOT 'use')" } else { "USE_SNAPSHOT" };
     let temporary = if slot.lasting { "" } else { "TEMPORARY " };
@@ -282,7 +282,7 @@ async fn create_slot(client: &mut Client, slot: &Slot, version_num: u32) -> Resu
     Ok((start, shown))
 }
 
-/// Reads fresh snapshots until one shows everything that the slot's snapshot shows.
+/// Reads new snapshots until one covers the slot's snapshot.
 async fn wait_until_covered(client: &mut Client, shown: &Snapshot) -> Result<(), Fault> {
     let wait = async {
         let mut pause = COVER_POLL;
@@ -303,7 +303,7 @@ async fn snapshot(client: &mut Client) -> Result<Snapshot, Fault> {
     Snapshot::parse(text).ok_or(Fault::Answer("pg_current_snapshot"))
 }
 
-/// Waits without limit, and says so once.
+/// Waits without limit, and reports it once.
 async fn tell_when_slow<T>(work: impl Future<Output = T>, what: &str) -> T {
     let began = Instant::now();
     tokio::pin!(work);

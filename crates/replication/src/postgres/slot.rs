@@ -1,49 +1,46 @@
-//! The slot: what keeps the stream's place on the server, and what it may cost there.
+//! The replication slot: it keeps the stream's position on the server, and has a cost there.
 //!
 //! # The problem
 //!
-//! A slot holds back log, and the rows that decoding it needs, until somebody has confirmed it. Nobody ever confirms the
-//! slot of a cache that is gone, and the one of a cache that hangs falls behind until the disk is full. But without a
-//! slot all that is cached is lost with each connection.
+//! A slot holds back log, and the row versions that decoding it needs, until its position is confirmed. If a cache no longer exists, nothing confirms
+//! the position of its slot; if a cache hangs, its slot falls behind until the disk is full. But without a slot, everything cached is lost with each
+//! connection.
 //!
 //! | | temporary (default) | lasting (`--slot NAME`) |
 //! |---|---|---|
 //! | lives | as long as its connection | until its epoch ends |
-//! | the connection breaks | new slot, new epoch: the cache starts empty | the same epoch goes on, nothing is lost |
-//! | Freshet dies | gone with the connection | stays and holds log, up to `max_slot_wal_keep_size` |
+//! | the connection breaks | new slot, new epoch: the cache starts empty | the same epoch continues, nothing is lost |
+//! | Freshet dies | dropped with the connection | stays and holds log, up to `max_slot_wal_keep_size` |
 //!
 //! # One epoch, one slot
 //!
-//! A lasting slot is created for an epoch and dropped when it ends, and so is never taken over by another epoch or another
-//! process: one that has just started would get from it only what it has no use for, since its cache is empty. What a
-//! dead process left behind is dropped when the next one of the same name starts. So the position that was confirmed
-//! means nothing to anybody but the process that confirmed it, and that one remembers by itself which of the commits up
-//! to there are not proven visible. It may confirm all that it was given, and a server that shuts down (it waits until
-//! all is confirmed) never waits.
+//! A lasting slot is created for an epoch and dropped at its end. No other epoch or process takes it over: the cache of a new process is empty, so
+//! the slot's log would be useless to it. A slot that a dead process left behind is dropped when the next process with the same name starts. So only
+//! the process that confirmed a position uses it, and this process remembers which commits up to there are not proven visible. It may confirm
+//! everything that it received, and the shutdown of the server, which waits until everything is confirmed, does not wait for it.
 //!
-//! # When an epoch may go on after its connection broke
+//! # When an epoch may continue after its connection broke
 //!
-//! 1. *The server is the same, down to its start.* After a restart it may run another release, with other libraries and
-//!    other collations, on a disk that was put back to yesterday: nothing read before is taken for granted, although a
-//!    mere restart would have lost nothing. A promoted standby is another server, too.
-//! 2. *The slot stands at the position that has passed, or before it*, looked at once it is ours again, so that nobody
-//!    can move it any more. Then all behind that position will be delivered, whoever made the slot. A slot that
-//!    was dropped and created again stands behind it: it begins at the end of the log as of its creation.
-//! 3. *The stream starts at the position that has passed*, so no commit comes twice; transactions that were being sent
-//!    come again as a whole. What is known of the tables is kept, so that a table's changed definition is noticed.
+//! 1. *The server is the same, with the same start time.* After a restart it may run another release, with other libraries and other collations, or
+//!    on a disk that was restored from a backup. So nothing read before is used, although a mere restart would have lost nothing. A promoted standby
+//!    is another server, too.
+//! 2. *The slot's position is that of the last passed position, or before it*, as read once the slot is acquired again and nothing else can move it.
+//!    Then everything behind the passed position will be delivered, whoever created the slot. A slot that was dropped and created again is behind it:
+//!    it begins at the log end at its creation.
+//! 3. *The stream starts at the passed position*, so no commit is delivered twice; a transaction that was being sent is sent again as a whole. The
+//!    descriptions of tables are kept, so that a change of a table's definition is noticed.
 //!
-//! The server process that held the slot may not have noticed that its connection is gone: then it is ended.
+//! If the server process of the broken connection still holds the slot, it is terminated.
 //!
-//! A crash of one backend makes the server recover, without a new start time, and without the log that was not flushed.
-//! What has passed was flushed. What was read beyond it may be gone, and its positions be used again, so whatever rests
-//! on such a reading must not outlive the break: that is the sink's duty ([`crate::Sink::suspended`]).
+//! After a crash of one backend the server recovers, without a new start time and without the log that was not flushed. Everything that was passed
+//! was flushed. Log that was read beyond it may be lost, and its positions may be used again, so nothing that depends on such a position may be used
+//! after the break: this is the sink's duty ([`crate::Sink::suspended`]).
 //!
-//! # Bounds
+//! # Limits
 //!
-//! While the connection lives, the slot is watched from a second one. If it holds back too many bytes, also because a
-//! transaction is open for so long, or if the stream has not passed a position for too long, the epoch ends and the slot
-//! goes; the next one begins at the end of the log. This holds while a slot is being created, too: it waits for open
-//! write transactions and holds log meanwhile.
+//! While the connection lives, a second one watches the slot. If the slot holds back too many bytes (an open transaction may be the reason), or if
+//! the stream has not passed a position for too long, the epoch ends and the slot is dropped; the next one begins at the log end. This also applies
+//! while a slot is being created: creation waits for open write transactions and holds back log meanwhile.
 
 use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
@@ -60,26 +57,26 @@ use crate::postgres::error::SetupError;
 use crate::postgres::questions::{QUERY_TIMEOUT, run_of_server};
 use crate::{FollowerConfig, Identity};
 
-/// Time between looks at the slot.
+/// Interval of reads of the slot's state.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
-/// Time for dropping the slot, connecting included: an epoch's end must not wait long for it.
+/// Time limit for dropping the slot, connecting included: the end of an epoch must not wait long for it.
 const DROP_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pause between two tries to drop it: its walsender ends soon after its connection.
+/// Pause between two attempts to drop it: its walsender ends soon after its connection.
 const DROP_PAUSE: Duration = Duration::from_millis(50);
-/// Characters of a name that an operator gives: PostgreSQL's names have 63.
+/// Limit of an operator's name for a slot: PostgreSQL's names have 63 characters.
 const NAME_CHARS_MAX: usize = 50;
 /// Defaults of [`SlotConfig`].
 const LAG_BYTES_MAX: u64 = 1 << 30;
 const LAG_MAX: Duration = Duration::from_secs(60);
 
-/// Which slot a follower uses, and what it may cost.
+/// The slot of a follower, and its limits.
 #[derive(Clone, Debug)]
 pub struct SlotConfig {
-    /// A lasting slot of this name; None: a temporary one.
+    /// A lasting slot with this name; None: a temporary one.
     pub name: Option<SlotName>,
     /// Bytes of log that it may hold back.
     pub lag_bytes_max: u64,
-    /// How long the stream may take to pass a position.
+    /// Longest time until the stream passes a position.
     pub lag_max: Duration,
 }
 
@@ -89,7 +86,7 @@ impl Default for SlotConfig {
     }
 }
 
-/// The name of a lasting slot, without the `freshet_` before it.
+/// The name of a lasting slot, without the prefix `freshet_`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotName(String);
 
@@ -110,7 +107,7 @@ impl FromStr for SlotName {
 pub(crate) struct Slot {
     /// Needs no quotes.
     pub(crate) name: String,
-    /// It outlives its connection.
+    /// The slot outlives its connection.
     pub(crate) lasting: bool,
 }
 
@@ -123,7 +120,7 @@ impl Slot {
         Self { name: format!("freshet_{:x}_{random:016x}", std::process::id()), lasting: false }
     }
 
-    /// Drops what a process of the same name left behind.
+    /// Drops the slot that an earlier process with the same name left behind.
     pub(crate) async fn drop_leftover(&self, client: &mut Client) -> Result<(), Fault> {
         let name = &self.name;
         let sql = format!("SELECT active_pid::text FROM pg_catalog.pg_replication_slots WHERE slot_name = '{name}'");
@@ -142,13 +139,13 @@ impl Slot {
         }
     }
 
-    /// Ends the walsender of a connection that broke, if it still holds the slot.
+    /// Terminates the walsender of a broken connection if it still holds the slot.
     pub(crate) async fn end_walsender(&self, client: &mut Client, walsender: &str) -> Result<(), Fault> {
         client.query_timeout(&end_sql(&self.name, walsender), QUERY_TIMEOUT).await?;
         Ok(())
     }
 
-    /// Says how to bound a lasting slot whose Freshet is gone, if it is not.
+    /// Advises how to limit the log of a lasting slot whose Freshet has died, if it has no limit.
     pub(crate) async fn advise(&self, client: &mut Client) -> Result<(), Fault> {
         let sql = "SELECT pg_catalog.current_setting('max_slot_wal_keep_size')";
         if self.lasting && client.query_timeout(sql, QUERY_TIMEOUT).await? == [[Some("-1".to_owned())]] {
@@ -173,16 +170,16 @@ fn drop_sql(name: &str) -> String {
     format!("SELECT pg_catalog.pg_drop_replication_slot('{name}')")
 }
 
-/// Looks after a slot from a connection of its own, while the one that streams is busy.
+/// Watches a slot over a connection of its own, while another one streams.
 pub(crate) struct Keeper {
     config: FollowerConfig,
     slot: Slot,
-    /// The server that sends the stream.
+    /// The server of the stream.
     identity: Identity,
-    /// The process that sends it.
+    /// The process id of its walsender.
     walsender: String,
     client: Option<Client>,
-    /// A statement has the connection. It goes on when nobody waits for it any more: a new connection may lead to another server, and
+    /// The connection while it runs a statement. The statement continues if its caller is dropped: a new connection might lead to another server, and
     /// the slot would stay behind.
     under_way: Option<JoinHandle<(Client, Result<Rows, Error>)>>,
 }
@@ -200,12 +197,12 @@ impl Keeper {
         &self.identity
     }
 
-    /// The process that sends the stream.
+    /// The process id of the stream's walsender.
     pub(crate) fn walsender(&self) -> &str {
         &self.walsender
     }
 
-    /// Runs a statement on the server that sends the stream; connects first if need be.
+    /// Runs a statement on the server of the stream; connects first if necessary.
     async fn query(&mut self, sql: &str) -> Result<Rows, Fault> {
         let _ = self.answer().await;
         let mut client = if let Some(client) = self.client.take().filter(|client| !client.is_dead()) {
@@ -225,7 +222,7 @@ impl Keeper {
         self.answer().await
     }
 
-    /// What the statement comes to that is under way, if one is. May be dropped, and asked for again.
+    /// Waits for the answer of the running statement. The future may be dropped, and the call repeated.
     async fn answer(&mut self) -> Result<Rows, Fault> {
         let Some(task) = &mut self.under_way else { return Ok(Rows::new()) };
         let done = task.await;
@@ -235,7 +232,7 @@ impl Keeper {
         Ok(rows?)
     }
 
-    /// Whether the slot, which our walsender holds, stands at this position or before it.
+    /// Whether the slot, which this connection's walsender holds, is at this position or before it.
     pub(crate) async fn stands_by(&mut self, passed: Lsn) -> Result<bool, Fault> {
         let sql = format!(
             "SELECT (confirmed_flush_lsn <= '{passed}')::text FROM pg_catalog.pg_replication_slots \
@@ -245,13 +242,13 @@ impl Keeper {
         Ok(self.query(&sql).await? == [[Some("true".to_owned())]])
     }
 
-    /// Ends once the slot has become too expensive.
+    /// Returns once a limit of the slot is exceeded.
     pub(crate) async fn watch(&mut self) -> Fault {
         let limits = self.config.slot.clone();
         let mut behind = None;
         loop {
-            // The first look opens the connection, while the name leads to the stream's server for sure. Who cannot look
-            // sees it at the next look; if the server is gone, the stream is, too.
+            // The first read opens the connection, while the name certainly leads to the stream's server. A failed read is repeated at the next
+            // interval; if the server has died, the stream has ended, too.
             if let Ok(Some(look)) = self.look().await
                 && let Some(fault) = look.judge(&limits, &mut behind)
             {
@@ -262,7 +259,7 @@ impl Keeper {
     }
 
     async fn look(&mut self) -> Result<Option<Look>, Fault> {
-        // What is not flushed is not sent.
+        // Log that is not flushed is not sent.
         let sql = format!(
             "SELECT pg_catalog.pg_wal_lsn_diff(e.lsn, s.restart_lsn)::text, e.lsn::text, s.confirmed_flush_lsn::text \
              FROM pg_catalog.pg_replication_slots s, (SELECT pg_catalog.pg_current_wal_flush_lsn() AS lsn) e \
@@ -275,13 +272,12 @@ impl Keeper {
         let answer = || Fault::Answer("pg_replication_slots");
         let end = Lsn::parse(end).ok_or_else(answer)?.without_page_header(self.identity.wal_segment_bytes);
         let confirmed = confirmed.as_deref().map(|text| Lsn::parse(text).ok_or_else(answer)).transpose()?;
-        // A slot may stand at log that is not flushed yet.
+        // A slot's position may be in log that is not flushed yet.
         let held: i128 = held.parse().map_err(|_| answer())?;
         Ok(Some(Look { held_bytes: u64::try_from(held).unwrap_or(0), end, confirmed }))
     }
 
-    /// Drops the slot of an epoch that has ended, as well as it can; a temporary one goes with its connection, which is
-    /// closed by now.
+    /// Drops the slot of an epoch that has ended, if possible. The server drops a temporary slot with its connection, which is already closed.
     pub(crate) async fn drop_slot(&mut self) {
         if !self.slot.lasting {
             return;
@@ -312,18 +308,17 @@ pub(crate) const OBJECT_IN_USE: &str = "55006";
 /// SQLSTATE `undefined_object`: there is no such slot.
 const UNDEFINED_OBJECT: &str = "42704";
 
-/// A look at the slot.
+/// The state of the slot.
 struct Look {
     held_bytes: u64,
-    /// The end of the log, as far as it is flushed.
+    /// The log end, as far as it is flushed.
     end: Lsn,
     /// None while the slot is being created.
     confirmed: Option<Lsn>,
 }
 
 impl Look {
-    /// Why the slot is too expensive, if it is. `behind` is a position that the stream has not confirmed, and when it was
-    /// read.
+    /// The exceeded limit, if any. `behind` is a position that the stream has not confirmed, and the time when it was read.
     fn judge(&self, limits: &SlotConfig, behind: &mut Option<(Lsn, Instant)>) -> Option<Fault> {
         let (bytes, bytes_max) = (self.held_bytes, limits.lag_bytes_max);
         if bytes > bytes_max {

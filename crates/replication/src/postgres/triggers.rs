@@ -1,30 +1,29 @@
 //! Event triggers that put DDL into the stream.
 //!
-//! The log carries rows, not definitions: a view's text, a policy, a right, what REFRESH MATERIALIZED VIEW did, the
-//! attachment of a partition. Event triggers write a transactional message for each command, so it arrives in commit
-//! order with the rows. They are `ENABLE ALWAYS`, since otherwise nothing fires under `session_replication_role =
-//! replica`. Their function must never make the application's DDL fail, or mean something else:
+//! The log has rows, not definitions: it does not contain a view's text, a policy, a privilege, the effect of REFRESH MATERIALIZED VIEW, or the
+//! attachment of a partition. The event triggers write a transactional message for each command, so that it arrives in commit order with the rows.
+//! They are `ENABLE ALWAYS`, since otherwise they would not fire under `session_replication_role = replica`. Their function must never make the
+//! application's DDL fail, or change its meaning:
 //!
-//! - It runs as its owner (`SECURITY DEFINER`) under a search path of its own, so neither the rights nor the settings of
-//!   who issues the DDL matter; event triggers ask for no right to run them, nor for USAGE on the schema.
-//! - All its work is in subtransactions. What it cannot tell becomes "everything"; cancelling stays possible.
-//! - Temporary objects write nothing: they are seen by their own session alone.
+//! - It runs as its owner (`SECURITY DEFINER`) with its own search path, so neither the privileges nor the settings of the session matter. Event
+//!   triggers need no privilege to run, nor USAGE on the schema.
+//! - All its work is in subtransactions. If it cannot determine the relations, it reports "everything"; cancelling stays possible.
+//! - Temporary objects write nothing: only their own session sees them.
 //!
-//! PostgreSQL does not say which tables a GRANT was about. Rows of `pg_class` and `pg_attribute` that this transaction
-//! wrote are as young as it, so they are looked for, as long as the catalogue is small; else it is everything.
+//! PostgreSQL does not report the tables of a GRANT. Rows of `pg_class` and `pg_attribute` that this transaction wrote have its age, so the function
+//! looks for them if the catalogue is small; otherwise it reports everything.
 //!
-//! The function also takes tables out of Freshet's publications ([`mark_publication`]):
+//! The function also removes tables from Freshet's publications ([`mark_publication`]):
 //!
-//! - Those of which a published UPDATE or DELETE fails from now on, since their replica identity is gone or holds generated
-//!   columns that are not sent. It would fail in the same transaction already.
-//! - Before the command, those that it may make what no published table may be: unlogged, or (version 18) with another
-//!   expression of a virtual column. A command that is about to run does not say which tables it means, so it is those
-//!   whose names are in its text, as far as the session's user is a member of their owner, which costs the others no more than being added
-//!   again. A command
-//!   whose text is hidden in a function that is not of PL/pgSQL's, or has more than 200,000 characters, fails as it does without triggers.
+//! - Tables of which a published UPDATE or DELETE fails from now on, since their replica identity is missing or contains generated columns that are
+//!   not sent. The statement would fail in the same transaction already.
+//! - Before the command, tables that the command may change to what no published table may be: unlogged, or (version 18) with another expression of a
+//!   virtual column. A command that is about to run does not report its tables. So the tables are those whose names are in its text, if the session's
+//!   user is a member of their owner; for the other tables the cost is that they are added again. A command whose text is hidden in a function that
+//!   is not in PL/pgSQL, or has more than 200,000 characters, fails as it does without triggers.
 //!
-//! Not seen by event triggers are shared objects (roles, memberships, settings of roles and databases), REASSIGN OWNED,
-//! event triggers themselves, and sessions under `event_triggers = off` (version 17 on). The proxy polls for these.
+//! Event triggers do not see shared objects (roles, memberships, settings of roles and databases), REASSIGN OWNED, event triggers themselves, and
+//! sessions under `event_triggers = off` (version 17 on). The proxy polls for these.
 
 use std::sync::{Arc, Once};
 
@@ -40,11 +39,11 @@ pub(crate) const PREFIX: &str = "freshet.ddl";
 /// Oldest major version whose output plugin sends messages.
 pub(crate) const VERSION_MESSAGES: u32 = 14;
 
-/// Comment that marks a publication as one that the triggers may take tables out of.
+/// Comment that marks a publication from which the triggers may remove tables.
 const MARK: &str = "Freshet adds tables to this publication, and takes them out";
 
-/// Says in which form the triggers stand: no row unless all are there, always enabled, and their function is their owner's, and the one
-/// that this release would make. The text changes when one of them is made again.
+/// The state of the triggers: no row unless all exist and are always enabled, and their function belongs to their owner and is the one of this
+/// release. The text changes when one of them is created again.
 pub const STATE_QUERY: &str = concat!(
     "SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', e.oid, e.xmin, p.oid, p.xmin), ' ' ORDER BY e.evtname) \
      FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid = e.evtfoid \
@@ -57,7 +56,7 @@ pub const STATE_QUERY: &str = concat!(
     "$freshet$ HAVING pg_catalog.count(*) = 3"
 );
 
-/// Makes the triggers, also if they are there already. For a superuser, in one transaction.
+/// Creates the triggers, also if they exist. For a superuser, in one transaction.
 pub fn create_statements() -> Vec<String> {
     let function = concat!(
         "CREATE OR REPLACE FUNCTION freshet.note_ddl() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER\n\
@@ -65,7 +64,7 @@ pub fn create_statements() -> Vec<String> {
         include_str!("note_ddl.sql"),
         "$freshet$;"
     );
-    // Who made them before could change what runs with the rights of whoever issues DDL.
+    // Another creator of the function could change code that runs with the privileges of each session that runs DDL.
     let mut statements = vec![
         "CREATE SCHEMA IF NOT EXISTS freshet;".to_owned(),
         "ALTER SCHEMA freshet OWNER TO CURRENT_USER;".to_owned(),
@@ -84,17 +83,17 @@ pub fn create_statements() -> Vec<String> {
     statements
 }
 
-/// One row if one of them is not there at all, whatever became of the others.
+/// One row if one of the triggers does not exist, whatever the state of the others.
 pub const MISSING_QUERY: &str = "SELECT 'missing' FROM pg_catalog.pg_event_trigger \
      WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop', 'freshet_ddl_start') HAVING pg_catalog.count(*) < 3";
 
-/// [`create_statements`] in one text. It gives up rather than wait for a lock.
+/// [`create_statements`] in one text. It fails instead of waiting for a lock.
 pub fn create_again() -> String {
     let statements = create_statements().join("\n");
     format!("BEGIN; SET LOCAL lock_timeout = '50ms'; {statements} COMMIT")
 }
 
-/// Removes all that [`create_statements`] makes.
+/// Removes everything that [`create_statements`] creates.
 pub fn drop_statements() -> Vec<String> {
     [
         "DROP EVENT TRIGGER IF EXISTS freshet_ddl_end;",
@@ -121,7 +120,7 @@ pub fn mark_query(name: &str) -> String {
     )
 }
 
-/// Makes the triggers unless they stand, and marks the publication. What is refused is told once.
+/// Creates the triggers unless they exist, and marks the publication. A refusal is reported once.
 pub(crate) async fn ensure(client: &mut Client, publication: &str) -> Result<(), Fault> {
     static TOLD: Once = Once::new();
     if client.server_version() < VERSION_MESSAGES {
@@ -135,7 +134,7 @@ pub(crate) async fn ensure(client: &mut Client, publication: &str) -> Result<(),
     if !client.query_timeout(STATE_QUERY, QUERY_TIMEOUT).await?.is_empty() {
         return Ok(());
     }
-    // Who waits holds locks of its own by then: not for long.
+    // A waiting session already holds other locks, so it waits only briefly.
     client.query_timeout("BEGIN; SET LOCAL lock_timeout = '100ms'", QUERY_TIMEOUT).await?;
     for statement in create_statements() {
         if let Err(error) = tolerate(client.query_timeout(&statement, QUERY_TIMEOUT).await)? {
@@ -153,7 +152,7 @@ pub(crate) async fn ensure(client: &mut Client, publication: &str) -> Result<(),
     Ok(())
 }
 
-/// Takes the server's refusals as answers.
+/// Returns a refusal of the server as an answer.
 pub(crate) fn tolerate<T>(answer: Result<T, Error>) -> Result<Result<T, Error>, Fault> {
     match answer {
         Err(error) if error.sqlstate().is_none() => Err(error.into()),
@@ -161,17 +160,17 @@ pub(crate) fn tolerate<T>(answer: Result<T, Error>) -> Result<Result<T, Error>, 
     }
 }
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ddl {
-    /// Anything may mean something else now.
+    /// Anything may have a new definition.
     Everything,
     /// These relations were created, altered or dropped; each with its name.
     Relations(Vec<(TableId, Arc<str>)>),
 }
 
-/// Reads the content of a message: `1`, a space, then `*` or, for each relation, its object id, a space, its name in
-/// UTF-8 and a NUL. What is not understood may be anything.
+/// Parses the contents of a message: `1`, a space, then `*` or, for each relation, its object id, a space, its name in UTF-8 and a NUL. Contents that
+/// are not understood mean everything.
 pub(crate) fn read(content: &[u8]) -> Ddl {
     relations(content).map_or(Ddl::Everything, Ddl::Relations)
 }
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_function_survives_any_setting_of_the_session() {
-        // Its text is read under the settings of whoever issues DDL: a backslash would depend on them.
+        // The text is read under the settings of the session, on which the meaning of a backslash depends.
         assert!(!include_str!("note_ddl.sql").contains('\\'));
         assert!(!include_str!("note_ddl.sql").contains("$freshet$"));
     }

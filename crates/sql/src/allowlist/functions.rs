@@ -1,7 +1,7 @@
-//! Which functions a cached statement may use.
+//! The functions that a cached statement may use.
 //!
-//! The lists name what is known to depend on its arguments alone, or on settings that are part of the cache key
-//! (time zone, date style …). What is not on them passes; what is on neither list of functions may even write.
+//! The lists contain functions whose results depend on their arguments alone, or on settings that are part of the cache key (time zone, date style
+//! …). A statement with any other function passes; a function that is on no list may even write.
 
 use freshet_types::Dialect;
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
@@ -10,8 +10,8 @@ use crate::allowlist::names::built_in_name;
 use crate::allowlist::{FunctionClass, mysql_functions};
 use crate::predicate::syntax::parameter;
 
-/// Immutable built-in functions, stable ones that read neither the clock nor settings outside the key, and
-/// window functions. None of them has an overload of the same name that does, except `age` (see there).
+/// Immutable built-in functions, stable ones that read neither the clock nor settings outside the key, and window functions. No overload of these
+/// names reads them either, except of `age` (see [`DATE_TIME`]).
 #[rustfmt::skip]
 const CACHEABLE: &[&str] = &[
     // conditions and rows
@@ -32,7 +32,7 @@ const CACHEABLE: &[&str] = &[
     "string_to_array", "string_to_table", "normalize", "convert_from", "convert_to", "to_number", "text", "unistr",
     "like", "notlike", "casefold", "crc32", "get_bit", "get_byte", "set_bit", "set_byte", "bit_count",
     "similar_to_escape",
-    // pg_trgm, whose functions and operators of built-in names the catalogue tells from those of others
+    // pg_trgm; the catalogue distinguishes its functions and operators from others of the same names
     "similarity", "word_similarity", "strict_word_similarity", "show_trgm",
     // arrays and ranges
     "array", "array_append", "array_cat", "array_dims", "array_fill", "array_length", "array_lower", "array_ndims",
@@ -40,7 +40,7 @@ const CACHEABLE: &[&str] = &[
     "array_upper", "cardinality", "trim_array", "unnest", "generate_subscripts", "array_reverse", "array_sort",
     "isempty", "lower_inc", "upper_inc", "lower_inf", "upper_inf", "range_merge", "int4range", "int8range",
     "numrange", "multirange",
-    // enums, whose labels are watched
+    // enums, whose labels the catalogue watches
     "enum_first", "enum_last", "enum_range",
     // json
     "to_json", "to_jsonb", "row_to_json", "array_to_json", "json_build_array", "json_build_object",
@@ -54,7 +54,7 @@ const CACHEABLE: &[&str] = &[
     // date and time: see DATE_TIME
     // sets
     "generate_series",
-    // text search: `default_text_search_config` is in the key, and configurations and dictionaries are watched
+    // text search: `default_text_search_config` is in the key, and the catalogue watches configurations and dictionaries
     "to_tsvector", "to_tsquery", "plainto_tsquery", "phraseto_tsquery", "websearch_to_tsquery", "tsquery_phrase", "ts_rank",
     "ts_rank_cd", "ts_headline", "ts_delete", "ts_filter", "setweight", "strip", "numnode", "querytree",
     "array_to_tsvector", "tsvector_to_array",
@@ -66,7 +66,7 @@ const CACHEABLE: &[&str] = &[
     "last_value", "nth_value",
 ];
 
-/// Aggregates, which are such functions as well.
+/// Aggregates, which also meet this rule.
 #[rustfmt::skip]
 const AGGREGATES: &[&str] = &[
     "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "string_agg",
@@ -76,8 +76,8 @@ const AGGREGATES: &[&str] = &[
     "percentile_disc", "mode", "range_agg", "range_intersect_agg", "any_value",
 ];
 
-/// Cacheable functions that take or make dates and times: with one of them in a statement a literal such as `today`
-/// may be folded to a clock reading. `age` with one argument reads the clock itself.
+/// Cacheable functions that take or return dates and times. In a statement with one of them, PostgreSQL may fold a literal such as `today` to a clock
+/// reading. `age` with one argument reads the clock.
 #[rustfmt::skip]
 const DATE_TIME: &[&str] = &[
     "age", "date_bin", "date_part", "date_trunc", "date_add", "date_subtract", "extract", "isfinite", "justify_days",
@@ -86,15 +86,14 @@ const DATE_TIME: &[&str] = &[
     "tstzrange", "daterange",
 ];
 
-/// Functions without arguments that tell of what is part of the cache key: the server's version, the database, users and
-/// schemas.
+/// Functions without arguments that return parts of the cache key: the server's version, the database, users and schemas.
 #[rustfmt::skip]
 const OF_CONTEXT: &[&str] = &[
     "current_catalog", "current_database", "current_role", "current_schema", "current_user", "session_user", "user",
     "version",
 ];
 
-/// Functions that only read, but something else than their arguments and the tables of the statement.
+/// Functions that only read, but also read something other than their arguments and the tables of the statement.
 #[rustfmt::skip]
 const PURE: &[&str] = &[
     "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "current_date",
@@ -117,11 +116,11 @@ const PURE: &[&str] = &[
     "_pg_expandarray", "information_schema._pg_expandarray",
 ];
 
-/// Functions that change no row, definition or setting, and of which others may learn all the same. These tell the session nothing of
-/// what others have committed.
+/// Functions that change no row, definition or setting, but that other sessions may notice. They do not reveal to the session what others have
+/// committed.
 const SIGNALS: &[&str] = &["pg_notify", "txid_current", "pg_current_xact_id", "nextval", "setval"];
 
-/// Likewise, but they wait for others, or tell of them.
+/// The same, but they wait for other sessions or reveal what others do.
 #[rustfmt::skip]
 const SIGNALS_THAT_TELL: &[&str] = &[
     "pg_advisory_lock", "pg_advisory_lock_shared", "pg_advisory_unlock", "pg_advisory_unlock_all",
@@ -130,7 +129,7 @@ const SIGNALS_THAT_TELL: &[&str] = &[
     "pg_terminate_backend",
 ];
 
-/// Functions that make one value of a row, or of a group. Of others it is not said: some make any number of rows of one.
+/// Functions that return one value for a row or a group. Other functions may return any number of rows for one.
 #[rustfmt::skip]
 const OF_ONE_ROW: &[&str] = &[
     "coalesce", "nullif", "greatest", "least", "abs", "round", "floor", "ceil", "lower", "upper", "length", "substr", "substring",
@@ -138,7 +137,7 @@ const OF_ONE_ROW: &[&str] = &[
     "to_jsonb", "date_part", "date_trunc", "extract", "to_char",
 ];
 
-/// Whether a function keeps the number of rows, but for GROUP BY.
+/// Whether a function keeps the number of rows (GROUP BY apart).
 pub(crate) fn keeps_rows(name: &str) -> bool {
     OF_ONE_ROW.contains(&name) || AGGREGATES.contains(&name)
 }
@@ -159,12 +158,12 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
     }
 }
 
-/// Whether a call makes one value of those of several rows, on any of the databases.
+/// Whether a call returns one value for several rows, on any of the databases.
 pub(crate) fn is_aggregate(name: &str) -> bool {
     AGGREGATES.contains(&name) || mysql_functions::is_aggregate(name)
 }
 
-/// The number of the parameter that names the setting, of a call of `current_setting`.
+/// The number of the parameter that names the setting in a call of `current_setting`.
 pub(crate) fn setting_read(function: &Function) -> Option<u32> {
     let Function { name, args: FunctionArguments::List(list), filter: None, over: None, .. } = function else {
         return None;
@@ -175,12 +174,12 @@ pub(crate) fn setting_read(function: &Function) -> Option<u32> {
     parameter(setting).filter(|_| plain && rest.len() < 2 && rest.iter().all(may_be_missing))
 }
 
-/// Whether it tells of what is part of the cache key, with or without brackets.
+/// Whether the function returns a part of the cache key, with or without parentheses.
 pub(crate) fn is_of_context(name: &str) -> bool {
     OF_CONTEXT.contains(&name)
 }
 
-/// Words that are function calls without brackets.
+/// Words that are function calls without parentheses.
 pub(crate) fn is_bare_function(word: &str) -> bool {
     matches!(
         word,
@@ -199,12 +198,12 @@ pub(crate) fn is_bare_function(word: &str) -> bool {
     )
 }
 
-/// Columns that every table has and the change stream does not carry.
+/// System columns: every table has them, and the change stream does not carry them.
 pub(crate) fn is_system_column(name: &str) -> bool {
     matches!(name, "ctid" | "xmin" | "xmax" | "cmin" | "cmax" | "tableoid")
 }
 
-/// What is known of a built-in function by its name.
+/// The class of a built-in function, by its name.
 pub(crate) fn class_of(dialect: Dialect, name: &str) -> FunctionClass {
     if dialect.is_mysql_family() { mysql_functions::function_class(name) } else { function_class(name) }
 }

@@ -1,17 +1,17 @@
-//! Functions and operators that PostgreSQL looks up by itself where syntax names none: the one list of them.
+//! Functions and operators that PostgreSQL looks up for syntax that does not name them: the only list of them.
 //!
-//! Operators are found by their names in the search path (`make_op`), so one that somebody made may be meant. Functions are those of the
-//! server's own schema, but for `ceil`, `floor`, `substring` and `overlay` with commas. What syntax finds by the default operator class of
-//! a type (DISTINCT, GROUP BY, ORDER BY, set operations, windows, GREATEST, comparisons within arrays and rows, `array_position` …)
-//! is no matter of names: see `types.rs`.
+//! PostgreSQL finds these operators by name in the search path (`make_op`), so a user-defined operator may be found. The functions are those of the
+//! schema `pg_catalog`, except for `ceil`, `floor`, `substring` and `overlay` with commas. Syntax that uses the default operator class of a type
+//! (DISTINCT, GROUP BY, ORDER BY, set operations, windows, GREATEST, comparisons within arrays and rows, `array_position` …) does not look up names:
+//! see `types.rs`.
 //!
-//! To ask the database what a statement resolved to would spare the list. But a view, whose dependencies it records, cannot be made of a
-//! statement with parameters, is a write that fires event triggers, and does not record casts through input and output, nor those that
-//! functions look up when they run; of a prepared statement the server shows nothing, but in its log.
+//! Asking the database how it resolved a statement would replace the list, but is not possible. A view records its dependencies, but a statement with
+//! parameters cannot become a view, creating one is a write that fires event triggers, and it records neither casts through input and output
+//! functions nor what functions look up when they run. Of a prepared statement the server shows nothing except in its log.
 
 use sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
 
-/// What syntax looks up.
+/// The names that syntax looks up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lookups {
     pub(crate) operators: &'static [&'static str],
@@ -29,7 +29,7 @@ const fn functions(functions: &'static [&'static str]) -> Lookups {
 }
 
 impl Lookups {
-    /// Those of an expression, without those in it.
+    /// The lookups of an expression, without those of its sub-expressions.
     pub(crate) fn of_expr(expr: &Expr) -> Self {
         match expr {
             Expr::InList { .. } | Expr::InSubquery { .. } => operators(&["=", "<>"]),
@@ -54,7 +54,7 @@ impl Lookups {
         }
     }
 
-    /// Those of a FROM item, without those in it.
+    /// The lookups of a FROM item, without those of the expressions in it.
     pub(crate) fn of_factor(factor: &TableFactor) -> Self {
         match factor {
             TableFactor::UNNEST { .. } => functions(&["unnest"]),
@@ -63,7 +63,7 @@ impl Lookups {
         }
     }
 
-    /// Those of USING and NATURAL.
+    /// The lookups of USING and NATURAL.
     pub(crate) fn of_joins(item: &TableWithJoins) -> Self {
         let merges =
             |constraint: &JoinConstraint| matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural);
@@ -76,7 +76,7 @@ impl Lookups {
             | JoinOperator::RightOuter(on)
             | JoinOperator::FullOuter(on)
             | JoinOperator::CrossJoin(on) => merges(on),
-            // No other is analysed.
+            // Other joins are not analysed.
             _ => false,
         };
         if item.joins.iter().any(|join| of_join(&join.join_operator)) { EQUAL } else { Self::default() }

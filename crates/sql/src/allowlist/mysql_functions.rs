@@ -1,14 +1,14 @@
-//! Which functions, operators and types of MySQL and MariaDB a cached statement may use.
+//! The functions, operators and types of MySQL and MariaDB that a cached statement may use.
 //!
-//! Names of stored and loadable functions are in the catalogue, and a call of such a name is not taken for the native
-//! function. So the lists need not say which server has a function since when, nor how `count (x)` with a blank is read.
-//! What is on no list is a stored function, which may do anything.
+//! The catalogue has the names of stored and loadable functions, and a call of one of these names is not taken for the native function. So the lists
+//! need not say which server version has a function, nor how `count (x)` with a blank is parsed. A function that is on no list is a stored function,
+//! which may do anything.
 
 use sqlparser::ast::{BinaryOperator, DataType, UnaryOperator};
 
 use crate::allowlist::FunctionClass;
 
-/// Functions of their arguments alone and of settings that are part of the cache key; aggregates and window functions.
+/// Functions whose results depend on their arguments and on settings in the cache key; aggregates and window functions.
 #[rustfmt::skip]
 const CACHEABLE: &[&str] = &[
     // conditions
@@ -34,13 +34,13 @@ const CACHEABLE: &[&str] = &[
     "json_length", "json_loose", "json_merge", "json_merge_patch", "json_merge_preserve", "json_normalize",
     "json_object", "json_overlaps", "json_pretty", "json_query", "json_quote", "json_remove", "json_replace",
     "json_search", "json_set", "json_type", "json_unquote", "json_valid", "json_value",
-    // what is part of the key: the current database, the account, its role, the server's version
+    // parts of the key: the current database, the account, its role, the server's version
     "current_role", "current_user", "database", "schema", "version",
-    // times of day that become no date
+    // times of day that do not become dates
     "hour", "microsecond", "minute", "second", "time_format", "time_to_sec",
 ];
 
-/// Aggregates: without GROUP BY they make a row of none.
+/// Aggregates: without GROUP BY they return a row even for no rows.
 #[rustfmt::skip]
 const AGGREGATES: &[&str] = &[
     "any_value", "avg", "bit_and", "bit_or", "bit_xor", "count", "group_concat", "json_arrayagg", "json_objectagg", "max",
@@ -54,7 +54,7 @@ const WINDOW: &[&str] = &[
     "percent_rank", "rank", "row_number",
 ];
 
-/// Cacheable functions that take or make dates: a TIME among them is completed with the current date.
+/// Cacheable functions that take or return dates: the current date completes a TIME among their arguments.
 #[rustfmt::skip]
 const DATES: &[&str] = &[
     "add_months", "adddate", "convert_tz", "date", "date_add", "date_format", "date_sub", "datediff", "day", "dayname",
@@ -63,15 +63,15 @@ const DATES: &[&str] = &[
     "to_char", "to_days", "to_seconds", "unix_timestamp", "week", "weekday", "weekofyear", "year", "yearweek",
 ];
 
-/// Cacheable functions that make a TIME.
+/// Cacheable functions that return a TIME.
 const TIMES: &[&str] = &["addtime", "maketime", "sec_to_time", "subtime", "time", "timediff"];
 
-/// Functions that take a TIME as one.
+/// Functions that take a TIME as a TIME.
 const OF_TIMES: &[&str] = &["hour", "microsecond", "minute", "second", "time", "time_format", "time_to_sec"];
 
-/// Cacheable functions of normalized queries: those that both servers have.
+/// Cacheable functions of geometries that both servers have.
 ///
-/// No prefix makes a name one of theirs: `st_total` is a function of somebody's own, and the catalogue may not show it.
+/// The prefix alone proves nothing: `st_total` may be a stored function, which the catalogue may not show.
 #[rustfmt::skip]
 const SHAPES: &[&str] = &[
     "geometrycollection", "linestring", "multilinestring", "multipoint", "multipolygon", "point", "polygon",
@@ -91,7 +91,8 @@ const SHAPES: &[&str] = &[
     "st_y",
 ];
 
-/// Functions of normalized queries that one of the servers has, or has since a later version: with the other, the name is anybody's.
+/// Functions of geometries that only one of the servers has, or that it has since a later version: on other servers the name may be a stored
+/// function.
 #[rustfmt::skip]
 const SHAPES_OF_ONE: &[&str] = &[
     "geomfromtext", "mbrcoveredby", "mbrcovers", "mbrequal", "st_boundary", "st_buffer_strategy", "st_collect",
@@ -101,8 +102,8 @@ const SHAPES_OF_ONE: &[&str] = &[
     "st_pointonsurface", "st_relate", "st_simplify", "st_swapxy", "st_transform", "st_validate",
 ];
 
-/// Functions that change no data, settings or temporary tables, but whose results are not kept: they read or change something
-/// else than their arguments.
+/// Functions that change no data, settings or temporary tables, but whose results are not cached: they read or change something other than their
+/// arguments.
 #[rustfmt::skip]
 const PURE: &[&str] = &[
     "benchmark", "binlog_gtid_pos", "column_add", "column_check", "column_create", "column_exists", "column_get",
@@ -119,14 +120,14 @@ const PURE: &[&str] = &[
     "weight_string",
 ];
 
-/// Words that call without brackets.
+/// Words that are function calls without parentheses.
 #[rustfmt::skip]
 const BARE: &[&str] = &[
     "current_date", "current_role", "current_time", "current_timestamp", "current_user", "localtime", "localtimestamp",
     "utc_date", "utc_time", "utc_timestamp",
 ];
 
-/// What is known of a native function by its name, in lower case.
+/// The class of a native function, by its name in lower case.
 pub(crate) fn function_class(name: &str) -> FunctionClass {
     let on = |list: &[&str]| list.contains(&name);
     if on(DATES) {
@@ -144,17 +145,17 @@ pub(crate) fn is_aggregate(name: &str) -> bool {
     AGGREGATES.contains(&name)
 }
 
-/// MariaDB's functions that write to a sequence, and do no more.
+/// MariaDB's functions whose only effect is a write to a sequence.
 pub(crate) fn counts_sequence(name: &str) -> bool {
     ["nextval", "setval"].iter().any(|sequence| name.eq_ignore_ascii_case(sequence))
 }
 
-/// It takes a TIME as its first argument, and makes no date of it.
+/// It takes a TIME as its first argument and does not convert it to a date.
 pub(crate) fn takes_time(name: &str) -> bool {
     OF_TIMES.contains(&name)
 }
 
-/// It makes a TIME.
+/// It returns a TIME.
 pub(crate) fn makes_time(name: &str) -> bool {
     TIMES.contains(&name)
 }
@@ -163,7 +164,7 @@ pub(crate) fn is_bare(word: &str) -> bool {
     BARE.contains(&word)
 }
 
-/// The operator's symbol if a cached statement may use it. AND and OR have none to check.
+/// The operator's symbol, if a cached statement may use it. AND and OR have no symbol to check.
 pub(crate) fn binary_operator(op: &BinaryOperator) -> Result<Option<String>, String> {
     use BinaryOperator as B;
     match op {
@@ -201,7 +202,7 @@ pub(crate) fn unary_operator(op: UnaryOperator) -> Result<Option<String>, String
     }
 }
 
-/// What a cast makes.
+/// The result of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CastClass {
     Plain,
@@ -209,7 +210,7 @@ pub(crate) enum CastClass {
     Time,
 }
 
-/// None: not a type that a cached statement may cast to.
+/// None: a cached statement may not cast to this type.
 pub(crate) fn cast_class(data_type: &DataType) -> Option<CastClass> {
     use DataType as D;
     Some(match data_type {

@@ -1,4 +1,4 @@
-//! Names of functions, as the text has them.
+//! Names of functions, as written in the text.
 
 use freshet_types::Dialect;
 use sqlparser::ast::ObjectName;
@@ -24,7 +24,7 @@ pub(crate) fn native_name(name: &ObjectName) -> Option<&str> {
     }
 }
 
-/// The function's name without its schema, if it may be one that is not built in.
+/// The function's name without its schema, if the function may be user-defined.
 pub(crate) fn made_name(name: &ObjectName) -> Option<&str> {
     let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
     match name.0.len() {

@@ -1,11 +1,11 @@
-//! Which operators a cached statement may use.
+//! The operators that a cached statement may use.
 
 use freshet_types::Dialect;
 use sqlparser::ast::{BinaryOperator, UnaryOperator};
 
 use crate::allowlist::mysql_functions;
 
-/// The operator's symbol if it is a built-in one that a cached statement may use. AND and OR have none to check.
+/// The operator's symbol, if it is built in and a cached statement may use it. AND and OR have no symbol to check.
 pub(crate) fn binary_operator(op: &BinaryOperator) -> Result<Option<String>, String> {
     use BinaryOperator as B;
     match op {
@@ -69,7 +69,7 @@ pub(crate) fn unary_operator(op: UnaryOperator) -> Result<Option<String>, String
     }
 }
 
-/// A comparison: its operands may be a column and a literal of the column's type.
+/// Whether the operator is a comparison, whose operands may be a column and a literal of the column's type.
 pub(crate) fn is_comparison(op: &BinaryOperator) -> bool {
     use BinaryOperator as B;
     matches!(

@@ -1,13 +1,12 @@
-//! Statements that handle values of types with effects ([`TypeEffect`]): whose values run code by casts and operator classes that somebody
-//! made, or print the names of other objects.
+//! Statements that handle values of types with effects ([`TypeEffect`]): values that run code through user-defined casts and operator classes, or
+//! that print the names of other objects.
 //!
-//! The types of expressions are not known here. But a value of a type has to come from somewhere: a column, a row, a built-in function or
-//! operator that makes one, a cast in the text, a constant, a parameter. A statement in which none of these may give such a value
-//! has none.
+//! The types of expressions are not known here. But a value of a type has a source: a column, a row, a built-in function or operator that returns the
+//! type, a cast in the text, a constant, a parameter. If none of these can give such a value, the statement handles none.
 //!
-//! The code of some types runs only where a value becomes one of the type: the check of a domain, a cast to a type that somebody made. It
-//! runs where the text names the type, and where a parameter is declared to be of it. What is read from a column has been checked. But
-//! an array or a row that holds such a column gives its type to a constant beside it.
+//! The code of some types runs only where a value is converted to the type: the check of a domain, a user-defined cast. It runs where the text names
+//! the type, and where a parameter is declared with it. A value read from a column was already checked. But an array or a row that contains such a
+//! column gives its type to a constant beside it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,24 +19,24 @@ use sqlparser::ast::{
 
 use crate::allowlist::types::{comparable_type, oid, type_class};
 
-/// A number in the text is of one of these types.
+/// A number in the text has one of these types.
 pub(crate) const NUMBERS: [u32; 3] = [oid::INT4, oid::INT8, oid::NUMERIC];
 
 const INTERVAL: u32 = 1186;
 
-/// Types that somebody made have no lower OIDs (`FirstNormalObjectId`).
+/// User-defined types have OIDs from here on (`FirstNormalObjectId`).
 pub(crate) const MADE_FROM: u32 = 16384;
 
-/// Functions named like types, which are casts if no function of the name takes the argument; those that make JSON look casts up, too.
+/// Functions with the name of a type. They are casts if no function of the name takes the argument. Functions that return JSON look up casts too.
 const LIKE_CASTS: &[&str] = &["int2", "int4", "int8", "float4", "float8", "numeric", "text"];
 
-/// Functions that give the type of one argument to another, beside those of arrays.
+/// Functions that give the type of one argument to another one, besides those of arrays.
 const SPREADING: &[&str] = &["lag", "lead", "percentile_disc", "width_bucket"];
 
-/// What takes rows and gives their type to nothing: functions that make JSON, beside these.
+/// A function that takes rows and gives their type to no other argument, besides the functions that return JSON.
 const COUNTS: &str = "count";
 
-/// Built-in types to which no cached statement casts; the classes of others are known (`functions.rs`).
+/// Built-in types to which no cached statement may cast. `types.rs` classifies the others.
 #[rustfmt::skip]
 const OTHER_BUILT_IN: &[&str] = &[
     "circle", "line", "lseg", "money", "path", "pg_lsn", "polygon", "refcursor", "regclass", "regcollation", "regdictionary",
@@ -45,29 +44,30 @@ const OTHER_BUILT_IN: &[&str] = &[
     "timetz", "xid", "xid8", "xml",
 ];
 
-/// What the texts of a statement and of its views say of the types of its values.
+/// What the texts of a statement and of its views say about the types of its values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handled {
-    /// The functions and operators in it. Of a text alone: the functions that it names with their schema, `pg_catalog`.
+    /// The functions and operators of the statement. For a single text: the functions that it names with their schema, `pg_catalog`.
     names: HashSet<String>,
-    /// Types that it names; None: one that is not known here.
+    /// Types that it names; None stands for a type that is not known here.
     types: HashSet<Option<u32>>,
-    /// The names of those that may not be built in, in lower case.
+    /// The lower-case names of types that may not be built in.
     made: HashSet<Box<str>>,
-    /// What it names of rows, behind the name of the row if it has one: `row.name` may call a function.
+    /// Field selections `row.name`, each with the row's name if it has one: they may be function calls.
     fields: HashSet<(Option<Box<str>>, Box<str>)>,
-    /// Names that stand alone, which may be rows, and how often; not those of rows that something takes which gives no type to a constant.
+    /// Unqualified names, which may be whole rows, with their number of uses. Uses as arguments of functions that give the row's type to no constant
+    /// do not count.
     alone: HashMap<Box<str>, isize>,
-    /// The names of rows in FROM, and the relations of these; `` for those of no relation.
+    /// The names of rows in FROM with their relations; `` for rows of no relation.
     rows: HashSet<(Box<str>, Box<str>)>,
-    /// It may ask for casts.
+    /// It may use casts.
     asks: bool,
-    /// It may make an array, or give the type of a column to a constant in another way.
+    /// It may construct an array, or give the type of a column to a constant in another way.
     spreads: bool,
 }
 
 impl Handled {
-    /// Adds what an expression says, without those in it.
+    /// Adds the facts of an expression, without those of its sub-expressions.
     pub(crate) fn note(&mut self, expr: &Expr) {
         match expr {
             Expr::Cast { data_type, .. } => {
@@ -137,18 +137,18 @@ impl Handled {
         self.names.insert(function.to_owned());
     }
 
-    /// There are such.
+    /// Whether the text names functions with their schema.
     pub(crate) fn has_qualified(&self) -> bool {
         !self.names.is_empty()
     }
 
-    /// Leaves out of the names that stand alone those that are no rows, when all of the text is known.
+    /// Removes the unqualified names that are not rows. Called when the whole text was visited.
     pub(crate) fn settle(&mut self) {
         let rows = &self.rows;
         self.alone.retain(|name, times| *times > 0 && rows.iter().any(|(row, of)| row == name && !of.is_empty()));
     }
 
-    /// Adds a value of any type.
+    /// Adds a value of unknown type.
     pub(crate) fn note_unknown(&mut self) {
         self.types.insert(None);
     }
@@ -203,7 +203,7 @@ impl Handled {
         }
     }
 
-    /// Adds the type of a constant whose type is the last name in an expression; false: it is not found.
+    /// Adds the type of a constant whose type is the last name in an expression. False if there is no such name.
     pub(crate) fn note_literal(&mut self, expr: &Expr) -> bool {
         let name = match expr {
             Expr::Identifier(name) => Some(name),
@@ -216,20 +216,20 @@ impl Handled {
         name.is_some()
     }
 
-    /// It names a type whose code runs where a value becomes one of the type. A call by the name of a type may be a cast.
+    /// Whether it names a type whose code runs where a value is converted to it. A call by the name of a type may be a cast.
     pub(crate) fn names_code(&self, effect: &TypeEffect) -> bool {
         self.made.iter().any(|name| effect.names.contains(name))
             || self.names.iter().any(|name| effect.names.contains(name.as_str()))
     }
 
-    /// What a text says, with the functions and operators in it.
+    /// The facts of a text, with the functions and operators in it.
     pub(crate) fn of(text: &Self, functions: &[String], operators: &[String]) -> Self {
         let mut handled = Self::default();
         handled.add(text, functions, operators);
         handled
     }
 
-    /// Adds what another text says.
+    /// Adds the facts of another text.
     pub(crate) fn add(&mut self, text: &Self, functions: &[String], operators: &[String]) {
         self.names.extend(functions.iter().chain(operators).chain(&text.names).cloned());
         self.types.extend(&text.types);
@@ -242,7 +242,7 @@ impl Handled {
         self.asks |= text.asks || functions.iter().chain(&text.names).any(casts);
     }
 
-    /// It may give the type of a column or a row to a constant.
+    /// Whether it may give the type of a column or a row to a constant.
     pub(crate) fn may_give_type(&self) -> bool {
         self.spreads || !self.alone.is_empty()
     }
@@ -251,7 +251,7 @@ impl Handled {
         self.asks || !effect.explicit
     }
 
-    /// Whether it may make a value on which code runs. What a condition gives is known: a truth value.
+    /// Whether it may create a value that runs code. The value of a condition is known to be a boolean.
     pub(crate) fn makes(&self, effect: &TypeEffect) -> bool {
         let by_name = !effect.names.is_empty();
         let named = |named: &Option<u32>| named.map_or(!by_name, |named| effect.types.contains(&named));
@@ -264,19 +264,19 @@ impl Handled {
 }
 
 impl Handled {
-    /// Whether these columns of a relation hold such values, and it handles them so that it matters.
+    /// Whether these columns of a relation hold values of the type, and the statement uses them so that it matters.
     pub(crate) fn reads(&self, effect: &TypeEffect, relation: &Table, columns: &Columns) -> bool {
         let by_row = || effect.rows.contains(&relation.id) && self.has_row(relation);
         ((effect.names.is_empty() || self.spreads) && holds(effect, relation, columns)) || by_row()
     }
 
-    /// It names a whole row of a relation, which may give its type to a constant. A column of the name comes first.
+    /// Whether it names a whole row of a relation, which may give its type to a constant. A column with this name takes precedence.
     fn has_row(&self, relation: &Table) -> bool {
         let is_row = |(row, of): &(Box<str>, Box<str>)| **of == *relation.name && self.alone.contains_key(row);
         self.rows.iter().any(|row| is_row(row) && relation.column(&row.0).is_none())
     }
 
-    /// It names something of a row which a function may give. Relations: those of the text; if there are none, they are not known.
+    /// Whether it selects a field of a row that may be a function call. `relations` are those of the text; if empty, they are unknown.
     pub(crate) fn calls_by_row(&self, catalog: &Catalog, relations: &[Arc<Table>]) -> bool {
         let calls = |(row, name): &(Option<Box<str>>, Box<str>)| {
             let of_row = self.rows.iter().filter(|(of, _)| Some(of) == row.as_ref());
@@ -291,7 +291,7 @@ impl Handled {
     }
 }
 
-/// The name of a type as it stands in the text, in lower case and without its schema; that of the elements of an array.
+/// The name of a type as written in the text, in lower case and without its schema; for an array, that of its elements.
 fn type_name(data_type: &DataType) -> Box<str> {
     use ArrayElemTypeDef as Elements;
     match data_type {
@@ -305,7 +305,7 @@ fn type_name(data_type: &DataType) -> Box<str> {
             let ident = name.0.last().and_then(|part| part.as_ident());
             ident.map_or_else(|| name.to_string(), |ident| ident.value.clone()).to_lowercase().into()
         }
-        // A word that some database has a type for.
+        // A keyword that is a type in some database.
         other => other.to_string().to_lowercase().into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Which types a cached statement may cast to, and their OIDs.
+//! The types that a cached statement may cast to, and their OIDs.
 
 use sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, ObjectNamePart, TimezoneInfo};
 
@@ -20,9 +20,9 @@ pub(crate) mod oid {
     pub(crate) const TIMESTAMPTZ: u32 = 1184;
     pub(crate) const NUMERIC: u32 = 1700;
     pub(crate) const UUID: u32 = 2950;
-    /// The pseudo-type of all enums; here any of them.
+    /// The pseudo-type of all enums; here it stands for any enum.
     pub(crate) const ANYENUM: u32 = 3500;
-    /// No types: functions of MySQL and MariaDB that make bytes of a text.
+    /// Not a type: it stands for functions of MySQL and MariaDB that return the bytes of a text.
     pub(crate) const UNHEX: u32 = u32::MAX;
     pub(crate) const UUID_TO_BIN: u32 = u32::MAX - 1;
 }
@@ -38,8 +38,8 @@ pub(crate) enum TypeClass {
     DateTime,
 }
 
-/// None: not known to be built in, or its input reads the catalogue (`regclass`) or the clock (`timetz`). Of the catalogue
-/// `regconfig` reads what is watched.
+/// None: the type is not known to be built in, or its input function reads the catalogue (`regclass`) or the clock (`timetz`). What `regconfig` reads
+/// of the catalogue is watched.
 pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
     use DataType as D;
     use TypeClass::{DateTime, Plain, Tagged};
@@ -86,7 +86,7 @@ pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
     })
 }
 
-/// The schema, if it names one, and the name of a type that may be somebody's enum.
+/// The schema, if the text names one, and the name of a type that may be an enum.
 pub(crate) fn enum_name(data_type: &DataType) -> Option<(Option<&str>, &str)> {
     let DataType::Custom(name, modifiers) = data_type else { return None };
     let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());

@@ -1,8 +1,7 @@
-//! What the parser's own visitor sees in a query, whatever its structure: every function, operator and relation.
+//! The functions, operators and relations of a query, found by the parser's visitor wherever they are.
 //!
-//! The structural walk (`analyze/mod.rs`) knows scopes but only the constructs it was written for. The survey knows no
-//! scopes but misses nothing that the parser's derived visitor reaches; the two must count the same nodes, or the
-//! query passes.
+//! The structural walk (`analyze/mod.rs`) knows scopes, but only the constructs that it was written for. This visitor knows no scopes, but visits
+//! every node that the parser's derived visitor reaches. Both must count the same nodes; otherwise the query passes.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +16,7 @@ use crate::allowlist::type_effects::Handled;
 use crate::allowlist::{FunctionClass, mysql_functions};
 use crate::statement::effect::Effect;
 
-/// How many nodes of each kind were seen.
+/// Number of visited nodes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) queries: usize,
@@ -28,7 +27,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Both together.
+    /// The sum of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             queries: self.queries + other.queries,
@@ -39,7 +38,7 @@ impl Counts {
         }
     }
 
-    /// Those since there were `before`.
+    /// The nodes visited since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             queries: self.queries - before.queries,
@@ -51,30 +50,30 @@ impl Counts {
     }
 }
 
-/// The facts of a query that need no catalogue.
+/// The facts of a query that do not depend on the catalogue.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) effect: Effect,
-    /// The first reason found not to cache it.
+    /// The first reason found not to cache the query.
     pub(crate) reason: Option<Reason>,
     pub(crate) counts: Counts,
     pub(crate) relations: Vec<ObjectName>,
-    /// Also those that syntax looks up; not those that are named with their schema.
+    /// Includes functions that syntax looks up; excludes functions named with their schema.
     pub(crate) functions: Vec<String>,
     pub(crate) operators: Vec<String>,
-    /// What it calls may tell of what others have committed.
+    /// A function in it may reveal what other sessions have committed.
     pub(crate) tells: bool,
-    /// PostgreSQL: the parameters that name the settings which it reads.
+    /// PostgreSQL: the parameters that name the settings which the query reads.
     pub(crate) settings: Vec<u32>,
-    /// PostgreSQL: the names of functions that it calls which are not built in, or not known to be.
+    /// PostgreSQL: the names of its functions that are not built in, or not known to be.
     pub(crate) made: Vec<String>,
-    /// Its effect without these.
+    /// The query's effect without the functions in `made`.
     pub(crate) effect_but_made: Effect,
-    /// There is a reason not to cache it beside these.
+    /// There is a reason not to cache the query besides the functions in `made`.
     pub(crate) is_refused: bool,
-    /// PostgreSQL: which types it names.
+    /// PostgreSQL: the types that it names.
     pub(crate) handled: Handled,
-    /// MySQL: it calls a function that is not known.
+    /// MySQL: it calls an unknown function.
     pub(crate) unknown_function: bool,
     ctes: Vec<String>,
     dialect: Dialect,
@@ -110,12 +109,12 @@ impl Survey {
         survey
     }
 
-    /// What its text says of the types of its values.
+    /// What the text says about the types of its values.
     pub(crate) fn handled(&self) -> Handled {
         Handled::of(&self.handled, &self.functions, &self.operators)
     }
 
-    /// Whether an unqualified name is that of a common table expression anywhere in the query.
+    /// Whether an unqualified name is the name of a common table expression anywhere in the query.
     pub(crate) fn is_cte(&self, name: &ObjectName) -> bool {
         match name.0.as_slice() {
             [part] => part.as_ident().is_some_and(|ident| self.ctes.contains(&ident.value)),
@@ -130,7 +129,7 @@ impl Survey {
         self.reason.get_or_insert(reason);
     }
 
-    /// A function that is not known may do anything, unless it is one that somebody made and the operator trusts.
+    /// An unknown function may do anything, unless it is user-defined and the operator trusts it.
     fn unknown(&mut self, name: &ObjectName) {
         let reason = Reason::Function(name.to_string().into());
         match made_name(name).filter(|_| !self.dialect.is_mysql_family()) {
@@ -173,7 +172,7 @@ impl Survey {
         }
     }
 
-    /// PostgreSQL: the parser takes `type 'constant'` for a name and its alias, which is no constant there.
+    /// PostgreSQL: the parser takes `type 'constant'` for a name with an alias; in fact it is a constant.
     fn typed_literal(&mut self, item: &SelectItem) {
         if let SelectItem::ExprWithAlias { expr, alias } = item
             && alias.quote_style == Some('\'')
@@ -271,7 +270,7 @@ impl Visitor for Survey {
         ControlFlow::Continue(())
     }
 
-    /// Only modifying common table expressions hold statements.
+    /// Only data-modifying common table expressions contain statements.
     fn pre_visit_statement(&mut self, _: &Statement) -> ControlFlow<()> {
         self.note(Effect::Write, Reason::NotSelect);
         ControlFlow::Continue(())

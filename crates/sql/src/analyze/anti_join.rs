@@ -1,4 +1,4 @@
-//! Conditions that drop rows by keys which others hold (`dependency/anti_join.rs`).
+//! Conditions that are anti-joins (`dependency/anti_join.rs`).
 
 use crate::analysis::{Absent, Held, Inside};
 use crate::analyze::Walk;
@@ -16,7 +16,7 @@ use sqlparser::ast::{
 };
 
 impl Walk<'_> {
-    /// What the innermost block's SELECT asks of its rows, if that is all known.
+    /// All conditions of the innermost block's SELECT on its rows, if they are known.
     pub(crate) fn asks(&self, select: &Select) -> Option<Asks> {
         let distinct = matches!(select.distinct, None | Some(Distinct::Distinct));
         let plain = distinct && is_ungrouped(select);
@@ -50,7 +50,7 @@ impl Walk<'_> {
             .then_some(asks)
     }
 
-    /// Adds a conjunct; None: it is not understood.
+    /// Adds a conjunct; None if it is not understood.
     pub(crate) fn add_asked(&self, conjunct: &Expr, asks: &mut Asks) -> Option<()> {
         let mysql = self.is_mysql();
         let tested = match conjunct {
@@ -82,7 +82,7 @@ impl Walk<'_> {
         self.named_by(column_name(expr)?)
     }
 
-    /// The column of a table of the innermost block that a name means, if it is of a type whose values are keys.
+    /// The column of a name, if it belongs to a table of the innermost block and its type allows it as a key.
     pub(crate) fn held(&self, named: &Named) -> Option<Held> {
         let column = self.of_table(named).filter(|column| is_exact(self.is_mysql(), column.value_type))?;
         let place = named.rows.first()?.origin.place;
@@ -96,7 +96,7 @@ impl Walk<'_> {
         (named.block + 1 == self.scope.blocks.len() && !column.generated).then_some(column)
     }
 
-    /// Notes which rows a condition drops by their keys, of the references that it bounds.
+    /// Notes the anti-joins of a condition on the references that it bounds.
     pub(crate) fn note_absent(&mut self, condition: &Expr, bounded: &std::ops::Range<usize>) {
         let absent = conjuncts(condition).into_iter().filter_map(|conjunct| self.absent_by(conjunct));
         let absent: Vec<(usize, Absent)> = absent.collect();
@@ -106,13 +106,13 @@ impl Walk<'_> {
             .extend(absent.into_iter().filter(|(item, _)| bounded.contains(item)).map(|(_, absent)| absent));
     }
 
-    /// The item of the innermost block and what the conjunct drops of it.
+    /// The item of the innermost block that is anti-joined by the conjunct.
     pub(crate) fn absent_by(&self, conjunct: &Expr) -> Option<(usize, Absent)> {
         let (negated, inner) = match conjunct {
             Expr::UnaryOp { op: UnaryOperator::Not, expr } => (true, unwrapped(expr)),
             other => (false, other),
         };
-        // NOT (… AND c IS NOT NULL), which no key is.
+        // NOT (… AND c IS NOT NULL), which is true of every key.
         let (inner, beside) = match inner {
             Expr::BinaryOp { left, op: BinaryOperator::And, right } if negated => match unwrapped(right) {
                 Expr::IsNotNull(beside) => (unwrapped(left), Some(beside)),
@@ -129,7 +129,7 @@ impl Walk<'_> {
         let Asks { inside, outer } = shown.asks.as_deref()?.clone();
         let (held, named) = match (value, &outer, shown.columns.as_slice()) {
             (None, Some((held, named)), _) => (held.clone(), named.clone()),
-            // LIMIT would leave out some of the keys.
+            // LIMIT would exclude some of the keys.
             (Some(value), None, [column]) if inside.limit.is_none() => {
                 let [Origin { place, column, through: false }] = column.origins.as_slice() else { return None };
                 let (name, value_type) = (column.name.clone(), column.value_type);
@@ -150,7 +150,7 @@ impl Walk<'_> {
 }
 
 impl Asks {
-    /// The same of the query whose SELECT it is of.
+    /// The same for the query that the SELECT belongs to.
     pub(crate) fn of_query(self, query: &Query) -> Option<Self> {
         let limit = match &query.limit_clause {
             None => None,
@@ -164,7 +164,7 @@ impl Asks {
     }
 }
 
-/// Whether columns of the type are equal just if their normal forms are.
+/// Whether columns of the type are equal exactly if their normal forms are.
 pub(crate) fn is_exact(mysql: bool, value_type: ValueType) -> bool {
     use ValueType::{Int, OrderedText, Text, Unsigned, Uuid};
     matches!(value_type, Int | Unsigned) || (!mysql && matches!(value_type, OrderedText | Text | Uuid))

@@ -1,4 +1,4 @@
-//! Dates and times of PostgreSQL that a statement handles: constants among them may be read as the current time (`statement/clock_text.rs`).
+//! Dates and times of PostgreSQL that a statement handles: constants in such a statement may be read as the current time (`statement/clock_text.rs`).
 
 use freshet_types::{Columns, Reason, Table, ValueType};
 use sqlparser::ast::{ArrayElemTypeDef, DataType};
@@ -8,27 +8,27 @@ use crate::analyze::Walk;
 use crate::statement::template::Parsed;
 
 impl Walk<'_> {
-    /// A value of this type is made, perhaps of a date or time.
+    /// Notes that a value of this type is created, which may be a date or time.
     pub(crate) fn note_date(&mut self, data_type: &DataType) {
         self.date_time |= type_class(data_type) == Some(TypeClass::DateTime);
         self.times |= !self.is_mysql() && is_time(data_type);
     }
 
-    /// A time is made, or the name of a zone is read.
+    /// Notes that a time is created, or the name of a zone is read.
     pub(crate) fn note_zone(&mut self) {
         self.date_time = true;
         self.times |= !self.is_mysql();
     }
 
-    /// Whether values of `timetz` are handled; an error if something meets them, perhaps, that takes an offset by the current date: a time,
-    /// a zone, or a constant that is no parameter of the normalized query.
+    /// Whether the statement handles values of `timetz`. An error if it also handles something that may take its offset from the current date: a
+    /// time, a zone, or a constant that is not a parameter of the normalized query.
     pub(crate) fn handles_timetz(&self, parsed: &Parsed) -> Result<bool, Reason> {
         let handles = self.mentions(ValueType::TimeTz);
         let completes = handles && (self.times || parsed.time_text || self.mentions(ValueType::DateTime));
         if completes { Err(Reason::ClockLiteral) } else { Ok(handles) }
     }
 
-    /// It mentions a column of this type.
+    /// Whether it mentions a column of this type.
     fn mentions(&self, wanted: ValueType) -> bool {
         let has = |relation: &Table, columns: &Columns| {
             relation.columns.iter().filter(|column| column.value_type == wanted).any(|column| match columns {

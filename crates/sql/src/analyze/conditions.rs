@@ -1,4 +1,4 @@
-//! What conditions add to the references that they bound: predicates, and equality with columns of other references.
+//! Conditions and the references that they bound: predicates, and equality with columns of other references.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,11 +14,11 @@ use crate::predicate::key_types::{compare_alike, compare_by_keys, is_whole};
 use crate::predicate::syntax::{conjuncts, unwrapped};
 use crate::predicate::{Atom, Meaning, Predicate, Question, Said};
 
-/// Edges of one statement; without the others more rows matter.
+/// Limit of edges in one statement; without further ones more rows matter.
 const EDGES_MAX: usize = 256;
 
 impl Walk<'_> {
-    /// What a condition says of the references that it bounds, and of rows of outer blocks.
+    /// The bounds of a condition: on the references in `bounded`, and on rows of outer blocks.
     pub(crate) fn bounds_of(&self, condition: &Expr, bounded: &Range<usize>) -> (Bounds, Vec<Outer>) {
         let (mysql, innermost) = (self.is_mysql(), self.scope.blocks.len().saturating_sub(1));
         let resolve = |idents: &[Ident], question: &Question| {
@@ -42,7 +42,7 @@ impl Walk<'_> {
         (Bounds { predicates, edges }, outer)
     }
 
-    /// Adds what conditions say to the references that they bound.
+    /// Adds bounds to their references.
     pub(crate) fn add_bounds(&mut self, Bounds { predicates, edges }: Bounds) {
         for (place, said) in predicates {
             let Some(reference) = self.found.references.get_mut(place) else { continue };
@@ -53,7 +53,7 @@ impl Walk<'_> {
         self.found.edges.truncate(EDGES_MAX);
     }
 
-    /// The same of USING, which states the equality of the columns of these names on both sides, if it is sure which they are.
+    /// The same for USING: the columns with these names are equal on both sides, if it is certain which columns they are.
     pub(crate) fn bounds_of_using(&self, names: &[String], join: &Joined, bounded: &Range<usize>) -> Bounds {
         let mut edges = Vec::new();
         for name in names {
@@ -80,7 +80,7 @@ impl Walk<'_> {
                 }
             }
             if let Expr::InSubquery { expr, subquery, negated: false } = conjunct {
-                // Other values inside make it true for no row.
+                // It is true for no row with another value inside.
                 for (value, shown) in self.compared_with(expr, subquery) {
                     self.connect(&shown.reached, &self.origins(value), &mut edges);
                 }
@@ -89,7 +89,7 @@ impl Walk<'_> {
         (edges, outer)
     }
 
-    /// The columns that have a value of another one where a conjunct is true.
+    /// Pairs of columns that have the same value if a conjunct is true.
     fn equalities(&self, conjunct: &Expr) -> Vec<Outer> {
         let inside = |subquery: &Query| self.told_by(subquery).map_or_else(Vec::new, |shown| shown.outer.clone());
         let pair = |to: &Expr, from: &Expr| {
@@ -102,7 +102,7 @@ impl Walk<'_> {
                     left.iter().zip(right).flat_map(|(one, two)| [pair(one, two), pair(two, one)]).flatten().collect()
                 }
                 (left, right) => {
-                    // Of no row a scalar sub-select makes NULL.
+                    // A scalar sub-select without a row is NULL.
                     let of_scalar = |side: &Expr| match side {
                         Expr::Subquery(subquery) => inside(subquery),
                         _ => Vec::new(),
@@ -123,7 +123,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What stands before `IN (SELECT …)`, each value with the column that it is compared with.
+    /// The left side of `IN (SELECT …)`: each value with the column that it is compared with.
     fn compared_with<'e>(&'e self, values: &'e Expr, subquery: &Query) -> Vec<(&'e Expr, &'e ShownColumn)> {
         let columns = self.told_by(subquery).map_or(&[][..], |shown| &shown.columns);
         let values = match unwrapped(values) {
@@ -133,9 +133,9 @@ impl Walk<'_> {
         if values.len() == columns.len() { values.iter().zip(columns).collect() } else { Vec::new() }
     }
 
-    /// Rows of these columns matter only with a row that has the same value in one of those, if these are known.
+    /// Adds an edge: rows of these columns matter only with a row that has the same value in one of those, if these are known.
     fn connect(&self, to: &[Reached], from: &[Origin], edges: &mut Vec<Edge>) {
-        // Of one reference it is nothing: its rows would lead to themselves.
+        // An edge within one reference gives nothing: its rows would find themselves.
         let is_same = |from: &Origin| to.iter().any(|to| to.origin.place == from.place);
         if from.is_empty() || from.iter().any(is_same) {
             return;
@@ -165,10 +165,10 @@ fn compared(column: &Column) -> ComparedColumn {
     ComparedColumn { name: column.name.clone(), value_type: column.value_type }
 }
 
-/// What the answer tells of the rows of one reference.
+/// The test of a question about the rows of one reference.
 pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question: &Question) -> Option<(usize, Atom)> {
     let Origin { place, column, through } = origin;
-    // Rows that a sub-select merges are equal, and not the same.
+    // Rows that a sub-select merges are equal, but may be spelled differently.
     let mut column = compared(column);
     let question = question.asked_of(column.value_type)?;
     let told = tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
@@ -176,13 +176,13 @@ pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question
     told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
 }
 
-/// Whether the answer tells something of the rows of a reference: see `mod.rs`.
+/// Whether the question is a test of the rows of a reference: see `mod.rs`.
 fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) -> bool {
     use ValueType::{Bytea, Bytes, DateTime, ExactText, OrderedText, Other, Time, TimeTz};
     use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
     match question {
         Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time | TimeTz),
-        // In MySQL a zero date in a column that is NOT NULL is called NULL; a composite value of NULLs is, elsewhere.
+        // In MySQL, IS NULL is true of a zero date in a column that is NOT NULL; elsewhere it is true of a composite value of NULLs.
         Question::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
         Question::Range { .. } => {
             let number = matches!(column, Int | Unsigned | Numeric | Float4 | Float8);
@@ -192,7 +192,7 @@ fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) ->
         Question::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
         Question::Is(_) => column == ValueType::Bool,
         Question::OfText(_) => false,
-        // NULL satisfies none of them, but the last, which is made of two that were told.
+        // NULL satisfies none of them, except the last, which consists of two that were tested.
         Question::NotNull
         | Question::Not(_)
         | Question::Like(_)

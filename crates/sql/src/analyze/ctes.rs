@@ -1,4 +1,4 @@
-//! Common table expressions: their names, and what they show where they are referred to.
+//! Common table expressions: their names, and the columns that a reference to one has.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use crate::analyze::{Outcome, Walk, absent};
 /// A common table expression in scope.
 pub(crate) struct Cte {
     name: String,
-    /// What a reference to it shows.
+    /// The columns of a reference to it.
     shown: Shown,
 }
 
@@ -40,13 +40,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What a common table expression of that name shows; None: there is none.
+    /// The columns of the common table expression with this name; None if there is none.
     pub(crate) fn shown_by_cte(&self, name: &str) -> Option<Shown> {
         self.scope.ctes.iter().rev().find(|cte| cte.name == name).map(|cte| cte.shown.clone())
     }
 }
 
-/// How many references in a query may be to a common table expression of that name.
+/// The number of references in a query to a common table expression with this name.
 fn references(query: &Query, name: &str) -> usize {
     let mut count = 0;
     let _ = visit_relations(query, |relation| {

@@ -1,35 +1,34 @@
-//! The columns of sub-selects: where their values come from, and whose rows a condition on them bounds.
+//! The columns of sub-selects: the origins of their values, and the references that a condition on them bounds.
 //!
-//! `FROM (SELECT s.d AS e FROM s WHERE …) q JOIN r ON r.c = q.e` and `r.c IN (SELECT s.d FROM s WHERE …)` say of a row of r that c
-//! is one of the values of `s.d` in the rows of s that matter, just as `r.c = s.d` does in one block (`mod.rs`: "Constants
-//! travel"): whatever the sub-select does with its rows (joins, groups, DISTINCT, LIMIT), a plain column of its list has no other
-//! values, but for NULL, which equals nothing. So such an equality is an edge from s to r. MIN and MAX of a column have no
-//! other values either. A set operation's column has those of the columns in its place, one or the other, if all are stored in the same
-//! way, so that the operation converts none of them.
+//! Consider `FROM (SELECT s.d AS e FROM s WHERE …) q JOIN r ON r.c = q.e` and `r.c IN (SELECT s.d FROM s WHERE …)`. For a row of r both say that c is
+//! one of the values of `s.d` in the rows of s that matter, just as `r.c = s.d` does in one block (`mod.rs`: "Propagation of constants"). Whatever
+//! the sub-select does with its rows (joins, groups, DISTINCT, LIMIT), a plain column in its list has no other values except NULL, which equals
+//! nothing. So such an equality is an edge from s to r. MIN and MAX of a column have no other values either. The column of a set operation has the
+//! values of the columns in its branches, if all are stored in the same way, so that the operation converts none of them.
 //!
-//! The other way round a condition on `q.e` bounds s, if taking away the rows of s for which it is not true takes away just the
-//! rows of q for which it is not. Then it is what it were at the top of q's own WHERE, where `mod.rs` says the rest (also why s may
-//! be on any side of an outer join). That is so where each row of q comes of one joined row:
+//! In the other direction, a condition on `q.e` bounds s if deleting the rows of s for which it is not true deletes exactly the rows of q for which
+//! it is not true. Then it is equivalent to a condition at the top of q's own WHERE, for which `mod.rs` gives the rest of the argument (also why s
+//! may be on any side of an outer join). This holds if each row of q comes from one joined row:
 //!
-//! * not with LIMIT, DISTINCT ON or window functions, by which rows decide on others; nor in recursive queries;
-//! * not with aggregates, unless GROUP BY names s.d itself: then a condition on it takes away whole groups. The rows of
-//!   a group, and those that DISTINCT or UNION merge, are equal in `d`, so they have one normal form or none, and tests of the
-//!   tags are true of all of them or of none; but for those that look at the spelling (LIKE, NOT), which stay outside;
-//! * through set operations of all kinds, the column in the same place of each branch: if all are plain columns that are stored
-//!   in the same way, so that the operation converts none of them, or NULL (`null_branches.rs`);
-//! * not where a common table expression is referred to more than once: what one reference drops another one may show.
+//! * not with LIMIT, DISTINCT ON or window functions, with which rows affect other rows; nor in recursive queries;
+//! * not with aggregates, unless GROUP BY names s.d itself: then a condition on it deletes whole groups. The rows of a group, and those that DISTINCT
+//!   or UNION merge, are equal in `d`, so they have one normal form or none. Tests of the tags are true of all of them or of none, except tests of
+//!   the spelling (LIKE, NOT), which do not apply inside;
+//! * through all set operations, to the column in the same place of each branch, if all are plain columns that are stored in the same way, so that
+//!   the operation converts none of them, or NULL (`null_branches.rs`);
+//! * not if a common table expression is referred to more than once: another reference may contain what this one drops.
 //!
-//! The columns of a view are those of the derived table that its query is (`views.rs`).
+//! The columns of a view are those of the derived table of its query (`views.rs`).
 //!
-//! MySQL looks rows of a derived table up by a key of the column's type, to which it rounds the other side: `q.e = 0.5` is true of
-//! 1 if e is an integer. So there only whole numbers, texts and dates go through, and only columns of one such type.
+//! MySQL looks up rows of a derived table by a key of the column's type, to which it rounds the other side: `q.e = 0.5` is true of 1 if e is an
+//! integer. So in MySQL only integers, texts and dates apply inside, and only to columns of one such type.
 //!
-//! The sub-select of `r.c IN (SELECT s.d …)` at the top of a condition is bounded in this way by r.c: other values of s.d make
-//! it true for no row.
+//! The sub-select of `r.c IN (SELECT s.d …)` at the top of a condition is bounded in this way by r.c: the condition is true for no row with another
+//! value of s.d.
 //!
-//! A sub-select whose rows matter only by whether there are any says something of the outer row as well: where EXISTS or IN is true
-//! there is a row that satisfies the WHERE inside, so an equality there with an outer column bounds the outer reference
-//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing. Of `(SELECT …) = x` see `scalar_subqueries.rs`.
+//! A sub-select of which only the existence of rows matters restricts the outer row as well. Where EXISTS or IN is true, a row satisfies the inner
+//! WHERE. So an equality there with an outer column bounds the outer reference ([`Outer`]). An aggregate without GROUP BY returns a row even for no
+//! rows and gives no such bound. For `(SELECT …) = x` see `scalar_subqueries.rs`.
 
 use std::ops::Range;
 
@@ -47,10 +46,10 @@ use crate::predicate::column_expressions::is_plain_text;
 use crate::predicate::like::as_text;
 use crate::predicate::syntax::{column_name, unwrapped};
 
-/// A sub-select's place in the tree of its statement.
+/// Identifies a sub-select by its address in the syntax tree.
 pub(crate) type At = *const Query;
 
-/// How many calls there were that make something of several rows.
+/// Counts of the calls that combine several rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Folds {
     pub(crate) aggregates: usize,
@@ -58,25 +57,25 @@ pub(crate) struct Folds {
 }
 
 impl Folds {
-    /// Those since there were `before`.
+    /// The calls since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self { aggregates: self.aggregates - before.aggregates, windows: self.windows - before.windows }
     }
 }
 
-/// How the rows of a block come of its joined rows.
+/// How the rows of a block result from its joined rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Makes {
-    /// Each of one.
+    /// Each from one.
     Rows,
-    /// One of those that are equal in what GROUP BY lists.
+    /// One for all rows that are equal in the columns of GROUP BY.
     Groups,
-    /// In another way; `of_none`: maybe a row of none.
+    /// In another way; `of_none`: it may return a row for no rows.
     Other { of_none: bool },
 }
 
 impl Walk<'_> {
-    /// What the innermost block shows.
+    /// The columns of the innermost block.
     pub(crate) fn shown_by(&self, select: &Select, folds: Folds, outer: Vec<Outer>, first: usize) -> Shown {
         let makes = makes(select, folds);
         let groups = match &select.group_by {
@@ -103,7 +102,7 @@ impl Walk<'_> {
         shown
     }
 
-    /// Adds the columns of one item; false: they are not known.
+    /// Adds the columns of one item; false if they are not known.
     fn show(&self, item: &SelectItem, shown: &mut Shown) -> bool {
         let Some(block) = self.scope.blocks.last() else { return false };
         let with_name = |name: &str, expr: &Expr| {
@@ -160,25 +159,25 @@ impl Walk<'_> {
         true
     }
 
-    /// Gives the last item of FROM its columns.
+    /// Assigns columns to the last item of FROM.
     pub(crate) fn show_last(&mut self, shown: Shown) {
         if let Some(reference) = self.scope.blocks.last_mut().and_then(|block| block.references.last_mut()) {
             reference.shown = shown;
         }
     }
 
-    /// Notes what `EXISTS (SELECT …)`, `IN (SELECT …)` or `(SELECT …)` tells, which was the last query.
+    /// Stores the facts about `EXISTS (SELECT …)`, `IN (SELECT …)` or `(SELECT …)`, which was the last query walked.
     pub(crate) fn note_told(&mut self, subquery: &Query) {
         let shown = std::mem::take(&mut self.scope.shown);
         self.scope.told.insert(std::ptr::from_ref(subquery), shown);
     }
 
-    /// What a sub-select tells, if it has been walked.
+    /// The facts about a sub-select, if it has been walked.
     pub(crate) fn told_by(&self, subquery: &Query) -> Option<&Shown> {
         self.scope.told.get(&std::ptr::from_ref(subquery))
     }
 
-    /// Where the values of an expression come from, but for NULL, each from one of these columns. None: that is not known.
+    /// The origins of an expression's values other than NULL: each comes from one of these columns. Empty if they are not known.
     pub(crate) fn origins(&self, expr: &Expr) -> Vec<Origin> {
         match unwrapped(expr) {
             Expr::Function(function) => self.extreme_of(function).map_or_else(Vec::new, |expr| self.origins(expr)),
@@ -200,7 +199,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The column that an expression names, if that is sure.
+    /// The column that an expression names, if it is certain.
     pub(crate) fn named(&self, expr: &Expr) -> Option<Named> {
         let (cast, column) = as_text(expr);
         let mut named = self.named_by(column_name(column)?)?;
@@ -216,7 +215,7 @@ impl Walk<'_> {
     pub(crate) fn named_by(&self, idents: &[Ident]) -> Option<Named> {
         for (at, block) in self.scope.blocks.iter().enumerate().rev() {
             match block.meaning(idents) {
-                // An outer column of the name may be meant only if no inner item has one.
+                // An outer column of this name may be meant only if no inner item has one.
                 Meaning::Elsewhere if idents.len() == 1 && knows_all_columns(block) => {}
                 Meaning::Elsewhere if idents.len() > 1 && !has_similar(block, idents) => {}
                 meaning => return self.named_as(at, block, &meaning),
@@ -225,7 +224,7 @@ impl Walk<'_> {
         None
     }
 
-    /// The one column of that name among some items of the innermost block, if the columns of all of them are known.
+    /// The only column with this name among some items of the innermost block, if the columns of all of them are known.
     pub(crate) fn named_on_side(&self, name: &str, items: Range<usize>) -> Option<Named> {
         let block = self.scope.blocks.last()?;
         self.named_as(self.scope.blocks.len() - 1, block, &block.only_column(name, items)?)
@@ -247,7 +246,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A column of the tables that a reference stands for: of those that have it as it is, not as another one of the name.
+    /// A column in the tables that a reference means: those tables that have this very column, not another one with its name.
     fn rows_of(&self, reference: &Reference, column: &Column) -> Vec<Reached> {
         if let Some(shown) = reference.of_view(column) {
             return shown.rows(reference.nullable);
@@ -263,7 +262,7 @@ impl Walk<'_> {
         places.clone().filter_map(has).collect()
     }
 
-    /// The same if that is one table: rows of several may be meant else, and no single one says which values there are.
+    /// The same if it is one table. If there are several, rows of each may be meant, and no single one gives the values.
     fn only(&self, reference: &Reference, column: &Column) -> Vec<Origin> {
         if let Some(shown) = reference.of_view(column) {
             return shown.values();
@@ -290,7 +289,7 @@ fn makes(select: &Select, folds: Folds) -> Makes {
     if !modifiers.is_empty() || !exprs.iter().all(plain) {
         return of_none;
     }
-    // Without GROUP BY, HAVING and aggregates make one group of all, or of none.
+    // Without GROUP BY, HAVING and aggregates form one group of all rows, or of none.
     if exprs.is_empty() && (folds.aggregates > 0 || select.having.is_some()) {
         return of_none;
     }

@@ -1,4 +1,4 @@
-//! How derived tables are cut, and what the outermost query shows of them (`dependency/derived_limit.rs`).
+//! The LIMIT of derived tables, and the columns of them that the outermost query returns (`dependency/derived_limit.rs`).
 
 use crate::analysis::{Cut, Keyed};
 use crate::analyze::Walk;
@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use sqlparser::ast::{GroupByExpr, Query, Select, SetExpr, Visit, Visitor};
 
 impl Walk<'_> {
-    /// Notes how the query that ends here cuts its rows and which keys it shows, or else which values, the innermost block being its own.
+    /// Notes the LIMIT of the query that ends here, and the keys, or else the values, in its answer. The innermost block is the query's own.
     pub(crate) fn note_cut(&mut self, query: &Query, by_values: Vec<Keyed>) {
         if !self.views.is_outside() {
             return;
@@ -33,16 +33,16 @@ impl Walk<'_> {
         }
     }
 
-    /// The page that a query is.
+    /// The LIMIT and keys of a query as a derived table.
     pub(crate) fn page_of(&self, query: &Query) -> Option<Page> {
         let limit = limit_of(query)?;
-        // Of more rows than LIMIT says some may not be shown.
+        // With more rows than LIMIT says, some may be missing in the answer.
         let has_ties = query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties);
         let keyed = if has_ties { Vec::new() } else { self.keyed_by(query) };
         Some(Page { cut: self.cut_of(query), keyed, limit })
     }
 
-    /// How a page is cut whose rows the outermost query shows, and the keys of these.
+    /// The LIMIT of a derived table, and the keys of its rows, that are in the answer of the outermost query.
     pub(crate) fn page_below(&self, query: &Query) -> Option<(Option<Cut>, Vec<Keyed>)> {
         let SetExpr::Select(select) = &*query.body else { return None };
         let block = self.scope.blocks.last()?;
@@ -60,7 +60,7 @@ impl Walk<'_> {
 }
 
 impl Page {
-    /// Where an answer shows what the page does: the columns of it that show columns of the page, by their numbers in both.
+    /// Translates columns of the derived table to columns of the answer; `columns` maps their numbers.
     pub(crate) fn seen_as(&self, columns: &BTreeMap<usize, usize>, width: usize) -> (Option<Cut>, Vec<Keyed>) {
         let cut = self.cut.as_ref().and_then(|cut| {
             let at = *columns.get(&cut.at)?;
@@ -71,7 +71,7 @@ impl Page {
     }
 }
 
-/// Whether a query, or a derived table or common table expression in it, has a LIMIT and no order.
+/// Whether a query, or a derived table or common table expression in it, has a LIMIT without an order.
 pub(crate) fn leave_rows_open(query: &Query) -> bool {
     struct Pages;
     impl Visitor for Pages {
@@ -94,7 +94,7 @@ pub(crate) fn is_open(query: &Query) -> bool {
     limit_of(query).is_some() && query.order_by.is_none()
 }
 
-/// Whether each row comes of one joined row.
+/// Whether each row comes from one joined row.
 pub(crate) fn is_ungrouped(select: &Select) -> bool {
     let GroupByExpr::Expressions(groups, modifiers) = &select.group_by else { return false };
     groups.is_empty() && modifiers.is_empty() && select.having.is_none()

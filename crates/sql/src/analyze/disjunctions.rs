@@ -1,15 +1,13 @@
 //! A disjunction over several tables: `WHERE a.x = 1 OR b.y = 2`.
 //!
-//! A test of one reference alone bounds nothing there: each disjunct says nothing of the other's rows. But the joined rows for which
-//! `A OR B` is true are those for which A is and those for which B is, and whatever the block makes of its joined rows is a function
-//! of both sets together. So the block is walked once for each disjunct, as if only that one stood in its WHERE, each time with
-//! references of its own: what is outside the rows of the first walk changes the one set in no way, what is outside those of the
-//! second not the other. In each of them the disjunct bounds its table, makes inner joins of outer ones, and leads by keys to the
-//! tables that are joined with it.
+//! A test of one reference alone bounds nothing there: each disjunct says nothing about the other's rows. But the joined rows for which `A OR B` is
+//! true are those for which A is true and those for which B is true, and the block's result is a function of both sets together. So the block is
+//! walked once for each disjunct, as if only this one were in its WHERE, each time with its own references. Rows outside those of the first walk do
+//! not change the first set, rows outside those of the second do not change the second. In each walk the disjunct bounds its table, turns outer joins
+//! into inner ones, and gives join keys for the tables that are joined with it.
 //!
-//! Only the outermost SELECT is walked so, which no other one asks for its columns, and which shares no common table expression
-//! between its walks; not with LIMIT, of which the last row bounds one reference only; and only if that bounds tables of which any
-//! row would matter otherwise.
+//! Only the outermost SELECT is walked in this way: no other query reads its columns, and its walks share no common table expression. It must have no
+//! LIMIT, whose last row bounds one reference only. And it must bound tables of which any row would matter otherwise.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,19 +19,19 @@ use crate::analysis::Keyed;
 use crate::analyze::{Outcome, Walk};
 use crate::predicate::syntax::unwrapped;
 
-/// Disjuncts of one statement.
+/// Limit of disjuncts in one statement.
 const BRANCHES_MAX: usize = 4;
 
-/// Tables of a block that is walked several times.
+/// Limit of tables in a block that is walked several times.
 const TABLES_MAX: usize = 16;
 
-/// A condition's parts.
+/// The parts of a condition.
 struct Branches<'q> {
-    /// What holds of all rows.
+    /// All of these hold.
     all: Vec<&'q Expr>,
     /// One of these holds.
     any: Vec<&'q Expr>,
-    /// The nodes of the tree above them.
+    /// Number of syntax tree nodes above them.
     above: usize,
 }
 
@@ -62,13 +60,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Walks any SELECT as it stands.
+    /// Walks a SELECT unchanged.
     pub(crate) fn select(&mut self, select: &Select) -> Outcome {
         let selection: Vec<&Expr> = select.selection.iter().collect();
         self.select_where(select, &selection).map(|_| ())
     }
 
-    /// What holds of references of the last walk of the outermost SELECT, of those of the others, too.
+    /// Repeats what holds of references of the last walk of the outermost SELECT for those of the other walks.
     pub(crate) fn in_each_branch(&self, keyed: Vec<Keyed>) -> Vec<Keyed> {
         let (last, others) = self.starts.split_last().map_or((0, &[][..]), |(last, others)| (*last, others));
         let place = |of: &Keyed, start: &usize| Some(of.place.checked_sub(last)? + start);
@@ -78,7 +76,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a query may be walked so.
+/// Whether a query may be walked in this way.
 pub(crate) fn has_branches(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
     let cuts = query.limit_clause.is_some() || query.fetch.is_some();
@@ -86,7 +84,7 @@ pub(crate) fn has_branches(query: &Query) -> bool {
     plain && select.selection.as_ref().is_some_and(|selection| branches(select, selection).is_some())
 }
 
-/// The parts of a condition that has a disjunction over several tables, or over a table and a sub-select.
+/// The parts of a condition with a disjunction over several tables, or over a table and a sub-select.
 fn branches<'q>(select: &Select, selection: &'q Expr) -> Option<Branches<'q>> {
     let (conjuncts, mut above) = operands(selection, &BinaryOperator::And);
     let (mut all, mut any) = (Vec::new(), Vec::new());
@@ -104,7 +102,7 @@ fn branches<'q>(select: &Select, selection: &'q Expr) -> Option<Branches<'q>> {
     (several && !any.is_empty()).then_some(Branches { all, any, above })
 }
 
-/// What a chain of one operator connects, and the number of nodes that are the chain.
+/// The operands of a chain of one operator, and the number of nodes of the chain.
 fn operands<'q>(expr: &'q Expr, operator: &BinaryOperator) -> (Vec<&'q Expr>, usize) {
     let (mut found, mut nodes) = (Vec::new(), 0);
     let mut open = vec![expr];
@@ -120,7 +118,7 @@ fn operands<'q>(expr: &'q Expr, operator: &BinaryOperator) -> (Vec<&'q Expr>, us
     (found, nodes)
 }
 
-/// The nodes of the brackets around an expression.
+/// The number of parentheses around an expression.
 fn brackets(mut expr: &Expr) -> usize {
     let mut count = 0;
     while let Expr::Nested(inner) = expr {
@@ -130,7 +128,7 @@ fn brackets(mut expr: &Expr) -> usize {
     count
 }
 
-/// What qualifies the columns that an expression names, sorted; of one without, its name.
+/// The qualifiers of the columns that an expression names, sorted; the name itself for an unqualified column.
 fn tables_of(expr: &Expr) -> Vec<String> {
     struct Names(BTreeSet<String>);
     impl Visitor for Names {
@@ -151,7 +149,7 @@ fn tables_of(expr: &Expr) -> Vec<String> {
     names.0.into_iter().collect()
 }
 
-/// The tables and sub-selects anywhere in a SELECT.
+/// The number of tables and sub-selects anywhere in a SELECT.
 fn tables(select: &Select) -> usize {
     struct Tables(usize);
     impl Visitor for Tables {

@@ -1,4 +1,4 @@
-//! The walk over expressions: only constructs whose meaning is known here come through.
+//! The walk over expressions; it accepts only constructs whose meaning is known here.
 
 use freshet_types::{Column, Reason, ValueType};
 use sqlparser::ast::{
@@ -20,7 +20,7 @@ use crate::analyze::{Outcome, Walk, absent};
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::syntax::{column_name, parameter, unwrapped};
 
-/// What an operand is compared with: a column of that type, by equality or otherwise.
+/// The other side of a comparison: a column's type, and whether the comparison is an equality.
 type Compared = Option<(ValueType, bool)>;
 
 impl Walk<'_> {
@@ -96,7 +96,7 @@ impl Walk<'_> {
         }
     }
 
-    /// An expression whose value is shown, sorted or grouped by as it is: a column there is not converted.
+    /// An expression whose value is returned, sorted or grouped unchanged: a column there is not converted.
     pub(crate) fn unconverted(&mut self, expr: &Expr) -> Outcome {
         let (date_time, times) = (self.date_time, self.times);
         self.stays_time(expr)?;
@@ -106,8 +106,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// MySQL: a column of that name is used in an expression. Whatever the name means, tables of this or an outer block have
-    /// it, or a sub-query whose own columns were noted.
+    /// MySQL: notes that a column with this name is used in an expression. Whichever column it is, tables of this or an outer block have it, or a
+    /// sub-query whose own columns were noted.
     pub(crate) fn note_dates(&mut self, name: &str) {
         self.note_types(|column| column.name.eq_ignore_ascii_case(name));
         if self.kept_times.names.iter().any(|given| given.eq_ignore_ascii_case(name)) {
@@ -159,7 +159,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Functions and casts with a syntax of their own.
+    /// Functions and casts with special syntax.
     pub(crate) fn special_syntax(&mut self, expr: &Expr) -> Outcome {
         match expr {
             Expr::Cast { kind, expr, data_type, format } => {
@@ -230,7 +230,7 @@ impl Walk<'_> {
         }
     }
 
-    /// See [`type_class`]; also of enums and arrays of them, which are watched.
+    /// See [`type_class`]; also accepts enums and arrays of them, which the catalogue watches.
     fn type_class(&self, data_type: &DataType) -> Option<TypeClass> {
         let element = match data_type {
             DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => element,
@@ -240,7 +240,7 @@ impl Walk<'_> {
         type_class(data_type).or_else(|| enum_name(element).filter(|name| is_enum(*name)).map(|_| TypeClass::Plain))
     }
 
-    /// `(composite).name` may call a function of that name.
+    /// `(composite).name` may call a function with this name.
     fn subscript(&mut self, access: &AccessExpr) -> Outcome {
         match access {
             AccessExpr::Subscript(Subscript::Index { index }) => self.expr(index),
@@ -280,12 +280,12 @@ impl Walk<'_> {
         if self.is_mysql() || qualifier.is_none() {
             let quoted = idents.iter().any(|ident| ident.quote_style.is_some());
             let bare = if self.is_mysql() { mysql_functions::is_bare(name) } else { is_bare_function(name) };
-            // Elsewhere it would be taken for a column of that name.
+            // Otherwise it would be taken for a column with this name.
             let alone = || self.scope.blocks.iter().all(|block| block.references.is_empty());
             let calls = qualifier.is_none() && !quoted && bare && !(is_of_context(name) && alone());
             return if calls { Err(Reason::Function(name.into())) } else { Ok(()) };
         }
-        // `alias.name` calls a function of that name if there is no such column.
+        // `alias.name` calls a function with this name if there is no such column.
         let mut outwards = self.scope.blocks.iter().rev().map(|block| block.meaning(idents));
         match outwards.find(|meaning| !matches!(meaning, Meaning::Elsewhere)) {
             Some(Meaning::Column(..) | Meaning::Shown(..)) => Ok(()),
@@ -304,7 +304,7 @@ impl Walk<'_> {
             Meaning::Shown(..) | Meaning::Opaque | Meaning::NoColumn => Some(None),
         };
         if idents.len() == 1 {
-            // An outer column of the name may be meant if an inner item of unknown columns has none.
+            // If an inner item has unknown columns, the name may also be an outer column.
             return self.scope.blocks.last().and_then(meaning).flatten();
         }
         self.scope.blocks.iter().rev().find_map(meaning).flatten()
@@ -353,7 +353,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a cast to a date type cannot meet a text that only the data knows: such a text may say `today`.
+    /// Whether a cast to a date type never receives a text from a table: such a text may be `today`.
     fn never_text(&self, expr: &Expr) -> bool {
         let expr = unwrapped(expr);
         match expr {
@@ -380,7 +380,7 @@ impl Walk<'_> {
         if shadowed { Err(Reason::UserDefined(name.into())) } else { Ok(()) }
     }
 
-    /// Whether a function may be called.
+    /// Checks whether a function may be called.
     pub(crate) fn function_name(&mut self, name: &ObjectName) -> Outcome {
         let plain =
             built_in_name(self.context.dialect, name).map(|plain| (plain, class_of(self.context.dialect, plain)));
@@ -402,7 +402,7 @@ impl Walk<'_> {
             function;
         absent(!uses_odbc_syntax && matches!(parameters, FunctionArguments::None), "a call of that form")?;
         absent(null_treatment.is_none(), "IGNORE NULLS")?;
-        // In the statement itself its value is in the key.
+        // In the statement itself, its value is part of the key.
         if self.is_mysql() || setting_read(function).is_none() || !self.views.is_outside() {
             self.function_name(name)?;
         }
@@ -410,7 +410,7 @@ impl Walk<'_> {
         self.scope.folds.windows += usize::from(over.is_some());
         self.scope.folds.aggregates += usize::from(over.is_none() && self.aggregates(function));
         match args {
-            // `name` without brackets is a keyword that calls.
+            // `name` without parentheses is a keyword that calls a function.
             FunctionArguments::None if !self.is_mysql() && is_of_context(plain) => {}
             FunctionArguments::None => return Err(Reason::Function(plain.into())),
             FunctionArguments::Subquery(query) => {
@@ -477,7 +477,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether an operator is on the list of those that are.
+/// Checks whether an operator is on the list.
 fn allowed(symbol: Result<Option<String>, String>) -> Outcome {
     symbol.map(|_| ()).map_err(|symbol| Reason::Operator(symbol.into()))
 }

@@ -18,14 +18,14 @@ impl Walk<'_> {
             TableFactor::Table { .. } => self.table_factor(factor),
             TableFactor::Derived { lateral, subquery, alias, sample } => {
                 absent(sample.is_none(), "TABLESAMPLE")?;
-                // Without LATERAL the items before it are not visible inside.
+                // Without LATERAL the preceding items are not visible inside.
                 let hidden = if *lateral { None } else { self.scope.blocks.last_mut().map(std::mem::take) };
                 self.query(subquery)?;
                 if let (Some(hidden), Some(block)) = (hidden, self.scope.blocks.last_mut()) {
                     *block = hidden;
                 }
                 let mut shown = std::mem::take(&mut self.scope.shown);
-                // What it shows is another page for each row beside it.
+                // It returns other rows for each row beside it.
                 shown.page.take_if(|_| *lateral);
                 self.refer_opaque(alias.as_ref(), None)?;
                 self.show_last(shown.renamed(alias.as_ref()));
@@ -105,7 +105,7 @@ impl Walk<'_> {
         self.found.definitions.extend(meant.definitions);
         let places = first..self.found.references.len();
         let shown = if table.kind == RelationKind::View { self.view(&table)? } else { Shown::default() };
-        // Which partition a row is in, columns decide that are named nowhere; and Freshet's own queries read all of them.
+        // The partition of a row depends on columns that the statement does not name, and Freshet's own queries read all partitions.
         let renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) || !partitions.is_empty();
         if renamed {
             self.mentioned.all();

@@ -1,4 +1,4 @@
-//! Joins, and the clauses of a SELECT that the walk does not know.
+//! Joins, and the clauses of a SELECT that the walk does not support.
 
 use freshet_types::{Dialect, Reason};
 use sqlparser::ast::{Join, JoinConstraint, JoinOperator, ObjectName, Select, SelectFlavor, TableWithJoins};
@@ -7,7 +7,7 @@ use crate::analyze::outer_joins::{Clause, Condition, Joined, Kind};
 use crate::analyze::{Outcome, Walk, absent};
 
 impl Walk<'_> {
-    /// A FROM item with its joins. Gathers the conditions with the references that each bounds.
+    /// A FROM item with its joins. Collects the conditions with the references that each bounds.
     pub(crate) fn joined<'q>(&mut self, item: &'q TableWithJoins, conditions: &mut Vec<Condition<'q>>) -> Outcome {
         let places = |walk: &Self| walk.scope.blocks.last().map_or(0, |block| block.references.len());
         let start = places(self);
@@ -37,7 +37,7 @@ impl Walk<'_> {
                 JoinOperator::CrossJoin(none @ JoinConstraint::None) => none,
                 _ => return Err(Reason::Construct("a join of that kind")),
             };
-            // Of joins without a condition before a RIGHT JOIN, the servers take all for its left side, the parser only the last.
+            // Of joins without a condition before a RIGHT JOIN, the servers take all as its left side, the parser only the last one.
             let join = Joined { left: start..right, right: right..end, kind: Kind::of(join_operator) };
             let nullable = match join.kind {
                 Kind::Left => right..end,
@@ -79,7 +79,7 @@ impl Walk<'_> {
     }
 }
 
-/// Clauses of other dialects, which the server would read as something else.
+/// Clauses of other dialects, which the server would parse differently.
 pub(crate) fn only_standard_clauses(select: &Select, dialect: Dialect) -> Outcome {
     let Select {
         select_token: _,

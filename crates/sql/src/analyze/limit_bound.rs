@@ -1,4 +1,4 @@
-//! Where the outermost query sorts and cuts its rows; `dependency/limit_bound.rs` says why rows behind the last one do not matter.
+//! The sort order and LIMIT of the outermost query; `dependency/limit_bound.rs` explains why rows behind the last one do not matter.
 
 use crate::allowlist::mysql_functions::is_aggregate;
 use crate::allowlist::names::built_in_name;
@@ -15,7 +15,7 @@ use sqlparser::ast::{
     OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, Visit, Visitor,
 };
 
-/// Finds the call of a function of which something is true that is told the names of tables in the sub-selects around it.
+/// Finds the call of a function for which a test is true; the test gets the names of tables in the enclosing sub-selects.
 pub(crate) struct Calls<F> {
     is: F,
     inside: Vec<Vec<String>>,
@@ -55,7 +55,7 @@ impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
 }
 
 impl Walk<'_> {
-    /// Where the outermost query cuts its rows, the innermost block being its own.
+    /// The LIMIT bound of the outermost query; the innermost block is the query's own.
     pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
         let SetExpr::Select(select) = &*query.body else { return None };
         let limit = limit_of(query)?;
@@ -75,9 +75,9 @@ impl Walk<'_> {
         Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit, page: Vec::new() })
     }
 
-    /// Whether a function in these makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
-    /// aggregate beside a plain column. One in a sub-select is of the rows outside if it names columns of these alone, so of those
-    /// inside if it names columns of the tables there, or none.
+    /// Whether a function in these reads more rows than the one beside it, or its group. PostgreSQL refuses an aggregate beside a plain column. An
+    /// aggregate in a sub-select belongs to the outer query if it names only columns of outer tables, so it belongs to the sub-select if it names
+    /// columns of the sub-select's tables, or none.
     pub(crate) fn looks_further(&self, select: &Select, order: Option<&OrderBy>, is_grouped: bool) -> bool {
         let mut calls = Calls {
             is: |function: &Function, inside: &[Vec<String>]| {
@@ -91,7 +91,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether an aggregate is of rows of the innermost of these sub-selects: `count(*)`, or of a column that is qualified with the name of a table there.
+/// Whether an aggregate belongs to the innermost of these sub-selects: `count(*)`, or a column qualified with the name of a table there.
 pub(crate) fn is_of_inside(function: &Function, inside: &[Vec<String>]) -> bool {
     let Some(tables) = inside.last() else { return false };
     let FunctionArguments::List(list) = &function.args else { return false };
@@ -105,14 +105,14 @@ pub(crate) fn is_of_inside(function: &Function, inside: &[Vec<String>]) -> bool 
     !tables.is_empty() && !list.args.is_empty() && list.args.iter().all(is_inside)
 }
 
-/// The number of rows that a query shows; None: all, or it is not a parameter.
+/// The number of rows that a query returns; None if it has no limit or the limit is not a parameter.
 pub(crate) fn limit_of(query: &Query) -> Option<RowLimit> {
     match (&query.limit_clause, &query.fetch) {
         (
             Some(LimitClause::LimitOffset { limit: Some(limit), .. } | LimitClause::OffsetCommaLimit { limit, .. }),
             None,
         ) => Some(Some(parameter(unwrapped(limit))?)),
-        // An OFFSET stands by itself. WITH TIES shows rows that the bound includes.
+        // OFFSET is a clause of its own. The bound includes the rows that WITH TIES adds.
         (None | Some(LimitClause::LimitOffset { limit: None, .. }), Some(fetch)) => match &fetch.quantity {
             Some(quantity) => Some(Some(parameter(unwrapped(quantity))?)),
             None => Some(None),
@@ -121,7 +121,7 @@ pub(crate) fn limit_of(query: &Query) -> Option<RowLimit> {
     }
 }
 
-/// Whether rows are grouped, and then by the key, too; None: by something else, or into one.
+/// Whether rows are grouped by the key, among others. None if they are grouped otherwise, or into one group.
 pub(crate) fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> Option<bool> {
     let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else { return None };
     let is_key = |expr: &Expr| column_name(expr).and_then(|name| named_column(block, name)) == Some(key);
@@ -131,12 +131,12 @@ pub(crate) fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> 
     (plain && has_key).then_some(grouped)
 }
 
-/// Whether a function is called of which this is true.
+/// Whether a function is called for which this is true.
 pub(crate) fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
     of.visit(&mut Calls { is: |function: &Function, _: &[Vec<String>]| is(function), inside: Vec::new() }).is_break()
 }
 
-/// Whether ORDER BY may sort by what the list shows, by its number or by the name that the list gives it.
+/// Whether ORDER BY may sort by an expression of the SELECT list, by its number or by its alias.
 pub(crate) fn sorts_by_list(query: &Query, select: &Select) -> bool {
     let Some(order_by) = &query.order_by else { return false };
     let OrderByKind::Expressions(order) = &order_by.kind else { return true };
@@ -151,7 +151,7 @@ pub(crate) fn sorts_by_list(query: &Query, select: &Select) -> bool {
     order.iter().any(sorts)
 }
 
-/// Whether a name alone stands in it of which this is true.
+/// Whether it contains an unqualified name for which this is true.
 pub(crate) fn names(of: &impl Visit, is: impl Fn(&Ident) -> bool) -> bool {
     struct Names<F>(F);
     impl<F: Fn(&Ident) -> bool> Visitor for Names<F> {

@@ -1,4 +1,4 @@
-//! Queries whose first rows are those of the first rows of a reference (`dependency/limit_boundary.rs`).
+//! Queries with a LIMIT whose order is that of one reference (`dependency/limit_boundary.rs`).
 
 use crate::allowlist::functions::keeps_rows;
 use crate::allowlist::names::built_in_name;
@@ -15,7 +15,7 @@ use freshet_types::ComparedColumn;
 use sqlparser::ast::{BinaryOperator, Expr, Function, GroupByExpr, LimitClause, Query, Select, SetExpr};
 
 impl Walk<'_> {
-    /// Notes how the query that ends here cuts rows of its first item, the innermost block being its own.
+    /// Notes the LIMIT of the query that ends here if it follows the order of its first item. The innermost block is the query's own.
     pub(crate) fn note_paged(&mut self, query: &Query) {
         if self.views.is_outside() {
             let paged = self.paged(query);
@@ -53,7 +53,7 @@ impl Walk<'_> {
             |name: &Arc<str>| groups.iter().filter_map(of_first).any(|(_, column)| column.name == *name);
         let table_key = &self.found.references.get(place)?.table.key;
         let by_key = !table_key.is_empty() && table_key.iter().all(is_grouped_by);
-        // An aggregate without GROUP BY makes one row of all, which PostgreSQL refuses beside a sort key.
+        // An aggregate without GROUP BY returns one row for all rows, which PostgreSQL refuses beside a sort key.
         let aggregates = groups.is_empty() && self.looks_further(select, order, false);
         if !(groups.is_empty() || by_key) || aggregates || !shows_each(select, block) {
             return None;
@@ -64,7 +64,7 @@ impl Walk<'_> {
     }
 }
 
-/// The number of rows before those that are shown.
+/// The number of skipped rows.
 pub(crate) fn offset_of(query: &Query) -> Option<&Expr> {
     match &query.limit_clause {
         Some(LimitClause::LimitOffset { offset, .. }) => offset.as_ref().map(|offset| &offset.value),
@@ -73,7 +73,7 @@ pub(crate) fn offset_of(query: &Query) -> Option<&Expr> {
     }
 }
 
-/// The constants that WHERE compares, if it does nothing else: `WHERE 1=1`.
+/// The constants that WHERE compares, if that is all: `WHERE 1=1`.
 pub(crate) fn equal_constants(select: &Select) -> Option<Vec<[u32; 2]>> {
     let equal = |condition: &Expr| match condition {
         Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
@@ -84,11 +84,11 @@ pub(crate) fn equal_constants(select: &Select) -> Option<Vec<[u32; 2]>> {
     select.selection.iter().flat_map(conjuncts).map(equal).collect()
 }
 
-/// Whether each row of the first item is in a row that is sorted.
+/// Whether each row of the first item is in at least one sorted row.
 pub(crate) fn shows_each(select: &Select, block: &Block) -> bool {
     let [from] = select.from.as_slice() else { return false };
     let plain = select.distinct.is_none() && select.having.is_none();
     let left = from.joins.iter().all(|join| Kind::of(&join.join_operator) == Kind::Left);
-    // In brackets there may be a join of another kind.
+    // Parentheses may contain a join of another kind.
     plain && left && block.references.len() == 1 + from.joins.len()
 }

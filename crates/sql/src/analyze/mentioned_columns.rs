@@ -1,11 +1,11 @@
-//! The columns that a statement mentions: an update that leaves all of them as they were leaves its result as it was.
+//! The columns that a statement mentions: an update that changes none of them does not change its result.
 //!
-//! Which table a name belongs to is not asked: a column is mentioned if its name stands anywhere in the statement, behind
-//! whatever qualifier. All columns are, wherever a name may stand for more than one: `*`, NATURAL joins, whole rows, names
-//! that no table has (`_rowid`) and names that the servers may fold in ways that are not known here.
+//! The table of a name is not determined: a column is mentioned if its name occurs anywhere in the statement, with any qualifier. All columns are
+//! mentioned if a name may stand for several: `*`, NATURAL joins, whole rows, names that no table has (`_rowid`), and names that the servers may fold
+//! in ways that are not known here.
 //!
-//! Columns that the list of the outermost SELECT alone mentions decide what is shown of a row, and not which rows are: the others
-//! select (`dependency/result_keys.rs`).
+//! Columns that only the list of the outermost SELECT mentions affect the contents of a row of the answer, not which rows are in it. The other
+//! columns are the selecting columns (`dependency/result_keys.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use freshet_types::{Columns, Table};
 #[derive(Debug, Default)]
 pub(crate) struct Mentioned {
     anywhere: Names,
-    /// Those outside of the outermost list.
+    /// The names outside the outermost list.
     selecting: Names,
-    /// The current place is in that list.
+    /// The walk is in that list.
     pub(crate) in_list: bool,
-    /// Unqualified names: those that would be a whole row only if they were no column of it, and others.
+    /// Unqualified names: those that mean a whole row only if they are not a column of it, and others.
     own: BTreeSet<String>,
     bare: BTreeSet<String>,
-    /// Names of tables, or their aliases, that may stand for whole rows; and those that more than one has.
+    /// Names and aliases of tables, which may stand for whole rows; and those that several tables have.
     rows: BTreeSet<String>,
     shared: BTreeSet<String>,
-    /// Names that the statement gives to values: aliases.
+    /// Aliases of expressions.
     given: BTreeSet<String>,
-    /// Names of columns are the same in any case of ASCII letters: MySQL.
+    /// MySQL: the case of ASCII letters does not matter in names of columns.
     folds: bool,
 }
 
@@ -45,7 +45,7 @@ impl Mentioned {
         Self { folds, ..Self::default() }
     }
 
-    /// Any column may be meant.
+    /// Notes that any column may be meant.
     pub(crate) fn all(&mut self) {
         self.anywhere.all = true;
         self.selecting.all |= !self.in_list;
@@ -62,7 +62,7 @@ impl Mentioned {
         self.anywhere.names.insert(name);
     }
 
-    /// The same without a qualifier; `own`: a column of the table of that name, which comes before its row.
+    /// The same without a qualifier. `own`: the table with this name has a column with this name, which takes precedence over its row.
     pub(crate) fn bare(&mut self, name: &str, own: bool) {
         self.name(name);
         if own { &mut self.own } else { &mut self.bare }.insert(name.to_owned());
@@ -82,7 +82,7 @@ impl Mentioned {
         if self.folds { name.to_ascii_lowercase() } else { name.to_owned() }
     }
 
-    /// Settles which names may stand for more than themselves, all relations of the statement given.
+    /// Determines which names may stand for several columns, with all relations of the statement known.
     pub(crate) fn settle<'t>(&mut self, relations: impl Iterator<Item = &'t Arc<Table>>) {
         let rows = !self.bare.is_disjoint(&self.rows) || !self.own.is_disjoint(&self.shared);
         let whole_rows = !self.folds && rows;
@@ -93,12 +93,12 @@ impl Mentioned {
         self.anywhere.all |= whole_rows || !self.anywhere.names.iter().all(known);
     }
 
-    /// Those of one table.
+    /// The columns of one table.
     pub(crate) fn of(&self, table: &Table) -> Columns {
         self.among(&self.anywhere, table)
     }
 
-    /// Those of one table that decide which of its rows are in the answer.
+    /// The selecting columns of one table.
     pub(crate) fn selecting(&self, table: &Table) -> Columns {
         self.among(&self.selecting, table)
     }

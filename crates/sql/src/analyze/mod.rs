@@ -1,51 +1,46 @@
 //! The structural walk over a query: scopes, table references and the predicates that bound their rows.
 //!
-//! In go the syntax tree of a query, a catalogue and a search path. Out comes the analysis (`analysis.rs`): plain data about table references, join edges
-//! and limits, or the reason why the query is not cached. The walk refuses each construct that it does not know. It knows no parameters of an execution;
-//! functions in `dependency/` compute from the analysis what one execution depends on.
+//! The input is the syntax tree of a query, a catalogue and a search path. The output is the analysis (`analysis.rs`): plain data about table
+//! references, join edges and limits, or the reason why the query is not cached. The walk refuses each construct that it does not know. It does not
+//! know the parameters of an execution; functions in `dependency/` compute the dependencies of one execution from the analysis.
 //!
 //! # Why the tags are sound
 //!
-//! For each table reference R the walk gathers a predicate T, tests of R's columns by constants under AND and OR, such that
-//! the result is a function of σ_T(R) and of the other references: a change of rows outside σ_T(R) cannot change the result.
-//! T follows from a condition: where the condition is true of a row of R with others, T is true of that row. A test follows
-//! from itself, AND from either side, OR from both sides together; of what is not known (NOT, XOR, CASE, a test of another
-//! reference) nothing follows but TRUE. So a disjunct without a test of R bounds nothing.
+//! For each table reference R the walk collects a predicate T: tests of R's columns by constants, combined by AND and OR, so that the result is a
+//! function of σ_T(R) and of the other references. A change of rows outside σ_T(R) cannot change the result. T follows from a condition: if the
+//! condition is true of a row of R joined with others, T is true of this row. A test follows from itself, AND from either side, OR from both sides
+//! together. From anything else (NOT, XOR, CASE, a test of another reference) only TRUE follows. So a disjunct without a test of R makes a
+//! disjunction bound nothing.
 //!
-//! * **WHERE.** A block's joins are computed before its WHERE. A joined row that holds a row r of R is dropped by
-//!   WHERE if r fails T. If R is on the nullable side of an outer join, r may also decide whether the other side
-//!   is extended with NULLs; but such an extended row has NULL in all columns of R, and no comparison with NULL is true:
-//!   T is not true of it, so WHERE drops it as well. So T may be applied before any kind of join, FULL included.
-//! * **IS NULL** is the one test that a row of NULLs passes: `l LEFT JOIN r … WHERE r.id IS NULL` asks for the rows of l that
-//!   meet no row of r, whatever that row holds. It is a test of references only that no outer join of their block may extend
-//!   with NULLs; elsewhere nothing follows from it.
-//! * **ON of an inner join** is a WHERE for the two sides of that join, by the same argument.
-//! * **USING** is an ON that states the equality of its columns (`Walk::connect_merged`).
-//! * **ON of a LEFT JOIN** decides only which rows of the right side match: a right row that fails T never matches,
-//!   so it may be removed first (and where the right side is itself a join, the argument above applies to it). A
-//!   left row that fails ON still comes out, with NULLs: no predicate for the left side. RIGHT is the mirror image.
-//!   ON of a FULL JOIN bounds neither side. Where WHERE makes inner joins of them, all this holds of those (`outer_joins.rs`).
-//! * **Aggregates, windows, DISTINCT, ORDER BY, LIMIT** are computed from what WHERE leaves. HAVING is not used.
-//! * **Sub-queries** (EXISTS, IN, scalar, LATERAL, correlated, negated): a block is, for each outer row, a function
-//!   of its references; T holds constants only and does not depend on the outer row. A predicate is attributed
-//!   only to references of the very block whose WHERE or ON it stands in, and to those behind plain columns of its derived
-//!   tables and common table expressions (`derived.rs`).
-//! * **Set operations and common table expressions** are functions of their blocks, a recursive one the fixed
-//!   point of such functions.
-//! * **Constants travel.** Let a condition that bounds R say `R.c = S.d` at its top, and let T of S say that d is one of K.
-//!   Rows of S that fail it may be taken away; in that database, the condition is what it is with `R.c IN K` added to it, since
-//!   d is in K wherever R.c = d is true. By the rules above that bounds R; and so on, one step after the other. S may be in
-//!   any block around that of R, on any side of any join: that its rows are gone is all that counts. Both columns must
-//!   compare alike, so that what equals d equals it in normal form.
-//! * **Sub-selects** as sources of constants, and what they say of outer rows: see `derived.rs`.
-//! * **A table referenced twice** has two tags, and a change is relevant if it meets one of them.
-//! * **Views** are derived tables, **partitioned tables and inheritance parents** stand for others: see `views.rs` and `statement/relations.rs`.
+//! * **WHERE.** A block's joins are computed before its WHERE. WHERE drops a joined row with a row r of R if r fails T. If R is on the nullable side
+//!   of an outer join, r may also decide whether the other side is extended with NULLs. Such an extended row has NULL in all columns of R, and no
+//!   comparison with NULL is true: T is not true of it, so WHERE drops it as well. So T may be applied before any kind of join, FULL included.
+//! * **IS NULL** is the only test that a row of NULLs passes: `l LEFT JOIN r … WHERE r.id IS NULL` selects the rows of l that join no row of r,
+//!   whatever that row contains. So it is a test only of references that no outer join of their block may extend with NULLs; elsewhere nothing
+//!   follows from it.
+//! * **ON of an inner join** is a WHERE for the two sides of this join, by the same argument.
+//! * **USING** is an ON that requires its columns to be equal (`Walk::connect_merged`).
+//! * **ON of a LEFT JOIN** decides only which rows of the right side match. A right row that fails T never matches, so it may be deleted first (if
+//!   the right side is itself a join, the argument above applies to it). A left row that fails ON is still returned, with NULLs: there is no
+//!   predicate for the left side. RIGHT is the mirror image. ON of a FULL JOIN bounds neither side. If WHERE makes inner joins of them, the rule for
+//!   inner joins holds (`outer_joins.rs`).
+//! * **Aggregates, windows, DISTINCT, ORDER BY, LIMIT** are computed from the rows that satisfy WHERE. HAVING is not used.
+//! * **Sub-queries** (EXISTS, IN, scalar, LATERAL, correlated, negated): for each outer row, a block is a function of its references; T contains
+//!   constants only and does not depend on the outer row. A predicate applies only to references of the block that contains the WHERE or ON, and to
+//!   those behind plain columns of its derived tables and common table expressions (`derived.rs`).
+//! * **Set operations and common table expressions** are functions of their blocks; a recursive one is the fixed point of such functions.
+//! * **Propagation of constants.** Let a condition that bounds R contain `R.c = S.d` at its top, and let T of S say that d is in K. Rows of S that
+//!   fail T may be deleted. In the resulting database, adding `R.c IN K` to the condition does not change it, since d is in K wherever R.c = d is
+//!   true. By the rules above this bounds R, and so on, step by step. S may be in any enclosing block of R, on any side of any join: it only matters
+//!   that its other rows are deleted. Both columns must compare alike, so that a value that equals d has the same normal form.
+//! * **Sub-selects** as sources of constants, and their bounds on outer rows: see `derived.rs`.
+//! * **A table with two references** has two tags, and a change is relevant if it matches one of them.
+//! * **Views** are derived tables, **partitioned tables and inheritance parents** stand for their leaves: see `views.rs` and
+//!   `statement/relations.rs`.
 //!
-//! Columns that the statement does not mention change nothing that it computes (`mentioned_columns.rs`): rows that differ in them only
-//! are the same row to it.
+//! Columns that the statement does not mention do not affect it (`mentioned_columns.rs`): it does not distinguish rows that differ only in them.
 //!
-//! Errors that a row outside T might raise (a division by zero, say) are not part of a result: SQL leaves open whether it
-//! is raised.
+//! An error that a row outside T might raise (a division by zero, say) is not part of a result: SQL does not define whether it is raised.
 
 pub(crate) mod anti_join;
 pub(crate) mod clock;
@@ -108,24 +103,24 @@ pub(crate) struct Walk<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) scope: Scope,
     pub(crate) found: Read,
-    /// Where the references of each walk of the outermost SELECT begin.
+    /// The first reference of each walk of the outermost SELECT.
     pub(crate) starts: Vec<usize>,
     pub(crate) views: Views,
-    /// Of its text and those of its views.
+    /// Of the statement's text and those of its views.
     pub(crate) handled: Handled,
     pub(crate) mentioned: Mentioned,
-    /// How each parameter is used.
+    /// The uses of each parameter.
     pub(crate) usages: BTreeMap<u32, Usage>,
-    /// A date or time type occurs; MySQL: a date in more than a column of the result.
+    /// A date or time type occurs; MySQL: a date is used other than as a column of the result.
     pub(crate) date_time: bool,
-    /// MySQL: so does a TIME. PostgreSQL: what the current date would complete if it met a `timetz`, a time or a zone.
+    /// MySQL: a TIME occurs. PostgreSQL: a time or a zone occurs, which the current date would complete in an operation with a `timetz`.
     pub(crate) times: bool,
-    /// MySQL: a TIME that meets constants at most.
+    /// MySQL: a TIME occurs that is combined with constants at most.
     pub(crate) kept_times: KeptTimes,
     pub(crate) counts: Counts,
 }
 
-/// What a statement is walked under.
+/// The catalogue and settings of a walk.
 pub(crate) struct Context<'a> {
     pub(crate) dialect: Dialect,
     pub(crate) catalog: &'a Catalog,
@@ -135,21 +130,21 @@ pub(crate) struct Context<'a> {
     pub(crate) splits: bool,
 }
 
-/// What names mean at the current place, and what the queries before it tell.
+/// The names that are visible at the current place, and the facts about queries that were walked.
 #[derive(Default)]
 pub(crate) struct Scope {
     /// The common table expressions in scope.
     pub(crate) ctes: Vec<Cte>,
     /// The SELECT blocks around the current place, innermost last.
     pub(crate) blocks: Vec<Block>,
-    /// What the last query tells.
+    /// The columns of the last query.
     pub(crate) shown: Shown,
-    /// What the sub-selects in expressions tell.
+    /// The facts about the sub-selects in expressions.
     pub(crate) told: BTreeMap<At, Shown>,
     pub(crate) folds: Folds,
 }
 
-/// A construct that is never cached, unless its absence is shown.
+/// Refuses a construct that is never cached, unless it is absent.
 pub(crate) fn absent(absent: bool, what: &'static str) -> Outcome {
     if absent { Ok(()) } else { Err(Reason::Construct(what)) }
 }
@@ -284,7 +279,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks a SELECT with these conditions as its WHERE; returns what it counts in the last one.
+    /// Walks a SELECT with these conditions as its WHERE; returns the calls counted in the last one.
     pub(crate) fn select_where(&mut self, select: &Select, selection: &[&Expr]) -> Result<Counts, Reason> {
         let first = self.found.references.len();
         self.counts.selects += 1;
@@ -335,7 +330,7 @@ impl<'a> Walk<'a> {
         }
         match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => {
-                // The columns of the outermost SELECT are shown; those of another one are compared or merged somewhere.
+                // The columns of the outermost SELECT are returned; those of another SELECT may be compared or merged.
                 if self.scope.blocks.len() == 1 { self.unconverted(expr) } else { self.expr(expr) }
             }
             SelectItem::Wildcard(options)

@@ -1,4 +1,4 @@
-//! Conditions whose limits may move (`dependency/moving_limit.rs`).
+//! Conditions with moving limits (`dependency/moving_limit.rs`).
 
 use crate::analysis::Moving;
 use crate::analyze::Walk;
@@ -20,11 +20,11 @@ pub(crate) struct Tested<'e> {
     beside: Option<Operand>,
 }
 
-/// Limits of one statement that may move.
+/// Limit of moving limits in one statement.
 pub(crate) const MOVING_MAX: usize = 4;
 
 impl Walk<'_> {
-    /// The limits of the outermost query that may move, the innermost block being its own.
+    /// The moving limits of the outermost query; the innermost block is the query's own.
     pub(crate) fn moving_of(&self, query: &Query) -> Vec<Moving> {
         self.find_moving(query).unwrap_or_default()
     }
@@ -64,7 +64,7 @@ impl Walk<'_> {
         Some(moving.collect())
     }
 
-    /// Whether limits of columns of the type are understood.
+    /// Whether limits of columns of this type are supported.
     pub(crate) fn may_move(&self, column: ValueType) -> bool {
         use ValueType::{Bytes, Date, Int, Numeric, Timestamp, TimestampTz, Unsigned};
         match column {
@@ -75,7 +75,7 @@ impl Walk<'_> {
     }
 }
 
-/// Adds the limits in the conditions that AND joins to others.
+/// Adds the limits in the operands of AND.
 pub(crate) fn add_limits<'e>(condition: &'e Expr, limits: &mut Vec<Tested<'e>>) {
     let condition = unwrapped(condition);
     match condition {

@@ -1,4 +1,4 @@
-//! Expressions with a syntax of MySQL's own.
+//! Expressions of MySQL's own syntax.
 
 use freshet_types::Reason;
 use sqlparser::ast::{CastKind, DataType, Expr};

@@ -1,9 +1,9 @@
-//! Dates and times of MySQL and MariaDB whose values depend on more than they are made of.
+//! Dates and times of MySQL and MariaDB whose values depend on more than their operands.
 //!
-//! **A TIME** becomes a date by the current one where it meets a date. It does not where it is shown, sorted or grouped by as it is, is
-//! compared with a constant, or is taken apart by a function of times of day.
+//! **A TIME** that is combined with a date becomes a date: the current date completes it. It stays a TIME if it is returned, sorted or grouped
+//! unchanged, compared with a constant, or passed to a function of times of day.
 //!
-//! **A named time zone** is what the server's tables of zones say, which no change stream tells of; an offset from UTC is the same for ever.
+//! **A named time zone** depends on the server's tables of zones, which the change stream does not contain; an offset from UTC never changes.
 
 use freshet_types::{Reason, ValueType};
 use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, JsonTableColumn};
@@ -13,25 +13,25 @@ use crate::allowlist::names::native_name;
 use crate::analyze::{Outcome, Walk};
 use crate::predicate::syntax::{parameter, unwrapped};
 
-/// TIMEs of a statement that become no date.
+/// TIMEs of a statement that stay TIMEs.
 #[derive(Debug, Default)]
 pub(crate) struct KeptTimes {
-    /// There is one.
+    /// At least one occurs.
     pub(crate) occur: bool,
-    /// The one that is walked next is one.
+    /// The expression that is walked next is one.
     pub(crate) is_next: bool,
-    /// The names that the outermost list gives to them.
+    /// Their aliases in the outermost list.
     pub(crate) names: Vec<String>,
 }
 
 impl Walk<'_> {
-    /// An expression whose value becomes no date where it stands.
+    /// An expression whose TIME stays one at its place.
     pub(crate) fn stays_time(&mut self, expr: &Expr) -> Outcome {
         self.kept_times.is_next = self.is_mysql() && is_time(expr);
         self.expr(expr)
     }
 
-    /// A list gives this name to an expression.
+    /// Notes the alias of an expression.
     pub(crate) fn name_time(&mut self, expr: &Expr, name: &str) {
         if self.is_mysql() && is_time(expr) {
             self.kept_times.names.push(name.to_owned());
@@ -59,7 +59,7 @@ impl Walk<'_> {
         }
     }
 
-    /// It makes a TIME.
+    /// Notes that the statement creates a TIME.
     pub(crate) fn note_time(&mut self) {
         if std::mem::take(&mut self.kept_times.is_next) {
             self.kept_times.occur = true;
@@ -68,7 +68,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The zones of CONVERT_TZ are to be offsets.
+    /// The zones of CONVERT_TZ must be offsets.
     fn note_zones(&mut self, args: &[FunctionArg]) -> Outcome {
         for zone in args.iter().skip(1) {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(zone)) = zone else { continue };
@@ -85,7 +85,7 @@ impl Walk<'_> {
                 JsonTableColumn::Named(column) => match cast_class(&column.r#type) {
                     Some(CastClass::Date) => self.date_time = true,
                     Some(CastClass::Time) => self.times = true,
-                    // Any other makes no date.
+                    // Other casts create no date.
                     Some(CastClass::Plain) | None => {}
                 },
                 JsonTableColumn::ForOrdinality(_) => {}
@@ -99,7 +99,7 @@ pub(crate) fn named_zone() -> Reason {
     Reason::Function("convert_tz with a named time zone (an offset such as '+02:00' is cached)".into())
 }
 
-/// A call that makes a TIME.
+/// Whether an expression is a call that returns a TIME.
 fn is_time(expr: &Expr) -> bool {
     match unwrapped(expr) {
         Expr::Function(function) => native_name(&function.name).is_some_and(makes_time),

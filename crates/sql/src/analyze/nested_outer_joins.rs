@@ -1,15 +1,15 @@
-//! Outer joins inside derived tables that conditions outside make inner ones.
+//! Nested outer joins: outer joins inside derived tables that conditions outside turn into inner joins.
 //!
-//! `FROM (SELECT … FROM l LEFT JOIN r ON l.k = r.k) q WHERE q.c = 1`, c being a column of r: the condition is what it were at the top of q's
-//! own WHERE (`derived.rs`), where it would make an inner join of the outer one (`outer_joins.rs`). That is known only when q has been
-//! walked. So of each LEFT JOIN that is left in a block it is noted what its ON says of the left side if the right side has to be there, and
-//! the notes go with the columns of the block. Where a condition outside is true with no NULL in the place of such a column, and bounds
-//! the item, the notes of that item count for which this column's reference is on the right side. Their ON must be true then, so they may
-//! make others count in turn, of the same block and of those inside.
+//! `FROM (SELECT … FROM l LEFT JOIN r ON l.k = r.k) q WHERE q.c = 1`, where c is a column of r: the condition is equivalent to one at the top of q's
+//! own WHERE (`derived.rs`), where it would turn the outer join into an inner one (`outer_joins.rs`). This is known only after q has been walked. So
+//! for each LEFT JOIN that remains in a block, a note says how its ON bounds the left side if a row of the right side must exist. The notes belong to
+//! the columns of the block. If a condition outside bounds the item and is not true with NULL in such a column, those notes of the item apply whose
+//! right side contains this column's reference. Their ON must then be true, so they may make further notes apply, of the same block and of inner
+//! ones.
 //!
-//! The column must be one by which conditions reach the rows of the reference: so never through LIMIT, aggregates or a common table
-//! expression that is referred to twice. A note is for conditions outside of its own block only: `x LEFT JOIN q ON q.c = 1` makes
-//! inner joins in q, and leaves this one as it is.
+//! The column must be one through which conditions reach the rows of the reference: so never through LIMIT, aggregates or a common table expression
+//! that is referred to twice. A note is for conditions outside its own block only: `x LEFT JOIN q ON q.c = 1` turns joins in q into inner ones, and
+//! leaves this one unchanged.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,11 +19,11 @@ use crate::analyze::outer_joins::{Clause, Condition, Kind};
 use crate::analyze::scope::{Reference, Source};
 use crate::analyze::shown::{Note, Shown};
 
-/// Notes of one block; without the others more rows matter.
+/// Limit of notes of one block; without further ones more rows matter.
 const NOTES_MAX: usize = 32;
 
 impl Walk<'_> {
-    /// The notes of the innermost block, whose conditions bound what they bound.
+    /// The notes of the innermost block, whose own conditions were applied.
     pub(crate) fn notes(&mut self, conditions: &[Condition<'_>]) -> Vec<Note> {
         let mut notes = Vec::new();
         for condition in conditions {
@@ -59,7 +59,7 @@ impl Walk<'_> {
         items.iter().flat_map(of_table).chain(of_columns.map(|reached| reached.origin.place)).collect()
     }
 
-    /// Counts the notes of these items for which one of these references is there.
+    /// Applies the notes of these items whose right side contains one of these references.
     fn count_notes(&mut self, items: &Range<usize>, mut there: BTreeSet<usize>) {
         let items = self.scope.blocks.last_mut().and_then(|block| block.references.get_mut(items.clone()));
         let items = items.into_iter().flatten();
@@ -70,7 +70,7 @@ impl Walk<'_> {
     }
 }
 
-/// The notes that count, taken from the others; adds what is there by their ON.
+/// Removes the notes that apply and returns them; adds the references that exist because of their ON.
 fn take_counted(shown: &mut Shown, there: &mut BTreeSet<usize>) -> Vec<Note> {
     let mut counted = Vec::new();
     while let Some(at) = shown.notes.iter().position(|note| !note.right.is_disjoint(there)) {

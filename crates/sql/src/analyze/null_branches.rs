@@ -1,14 +1,13 @@
 //! Columns of set operations that are NULL in some branches.
 //!
-//! `SELECT e.id, e.language FROM engineers e UNION ALL SELECT m.id, CAST(NULL AS VARCHAR(50)) FROM managers m`, as object mappers write
-//! it for tables of several kinds of one thing. A condition outside on `language` that NULL does not satisfy leaves no row of the
-//! second branch, in any state of the database: the statement is what it were without that branch, so no row matters of any reference
-//! in it (`predicate/mod.rs`), whatever the types are. And a row of another reference that matters only
-//! with one of those does not matter either (`dependency/join_keys.rs`).
+//! `SELECT e.id, e.language FROM engineers e UNION ALL SELECT m.id, CAST(NULL AS VARCHAR(50)) FROM managers m` is what object mappers write for a
+//! class hierarchy in several tables. An outer condition on `language` that NULL does not satisfy excludes all rows of the second branch, in any
+//! state of the database. The statement is equivalent to one without this branch, so no row of its references matters (`predicate/mod.rs`), whatever
+//! the types. And a row of another reference that matters only with one of those does not matter either (`dependency/join_keys.rs`).
 //!
-//! The other branches are bounded by the condition, and lead to others by their values, as if the NULL were a column of their type: if the
-//! operation converts none of their values because of the type that NULL is cast to. A NULL without a type takes that of the others. In
-//! MySQL a NULL that is cast to a text has the connection's collation, under which the texts of another character set would be compared.
+//! The condition bounds the other branches, and their values give join keys, as if the NULL were a column of their type, provided the operation
+//! converts none of their values to the type of the NULL. A NULL without a type gets the type of the others. In MySQL a NULL cast to a text has the
+//! connection's collation, under which texts of another character set would be compared.
 
 use std::ops::Range;
 
@@ -19,7 +18,7 @@ use crate::allowlist::types::{TypeClass, oid, type_class};
 use crate::analyze::shown::{Null, Shown};
 use crate::predicate::syntax::unwrapped;
 
-/// Notes which columns are NULL in all rows of a SELECT that has these references.
+/// Notes the columns that are NULL in all rows of a SELECT with these references.
 pub(crate) fn note(shown: &mut Shown, select: &Select, places: &Range<usize>, mysql: bool) {
     if shown.columns.len() != select.projection.len() {
         return;
@@ -39,7 +38,7 @@ pub(crate) fn note(shown: &mut Shown, select: &Select, places: &Range<usize>, my
     }
 }
 
-/// The types of columns that a set operation with this type makes one of no other type.
+/// The types of columns that a set operation with a NULL of this type does not convert.
 pub(crate) fn types(data_type: &DataType, mysql: bool) -> &'static [ValueType] {
     use DataType as D;
     match data_type {

@@ -1,12 +1,12 @@
-//! Outer joins that are inner ones in effect.
+//! Outer-join reduction: outer joins that are equivalent to inner joins.
 //!
-//! `l LEFT JOIN r ON l.k = r.k WHERE r.c = 1`: where l meets no row of r, r.c is NULL and WHERE is not true. So the statement is what
-//! it is with an inner join in every state of the database, and its ON bounds both sides. The same with any other condition that a
-//! row must satisfy and that no row with NULLs for all of r satisfies: the ON of a join around this one, for the sides that
-//! it bounds. In this way WHERE reaches through chains of outer joins: `l LEFT JOIN r ON … LEFT JOIN s ON s.k = r.k WHERE s.c = 1`.
-//! EXISTS and IN are such conditions, too, where an equality inside with a column of r has to be true of a row (`derived.rs`). A FULL JOIN loses the one side, the other or both.
+//! `l LEFT JOIN r ON l.k = r.k WHERE r.c = 1`: if a row of l joins no row of r, r.c is NULL and WHERE is not true. So the statement is equivalent to
+//! one with an inner join in every state of the database, and its ON bounds both sides. The same holds for any other condition that a row must
+//! satisfy and that no row with NULLs for all of r satisfies: the ON of an enclosing join, for the sides that it bounds. In this way WHERE applies
+//! through chains of outer joins: `l LEFT JOIN r ON … LEFT JOIN s ON s.k = r.k WHERE s.c = 1`. EXISTS and IN are such conditions, too, if an inner
+//! equality with a column of r must be true of a row (`derived.rs`). A FULL JOIN loses one of its sides or both.
 //!
-//! Of RIGHT and FULL JOIN only WHERE is asked, since the parser may see another left side than the servers of MySQL do (`joins.rs`).
+//! For RIGHT and FULL JOIN only WHERE is used, since the parser may see another left side than MySQL's servers do (`joins.rs`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use crate::analyze::Walk;
 use crate::analyze::shown::{Named, Outer};
 use crate::predicate::syntax::unwrapped;
 
-/// What must hold of joined rows.
+/// A condition that joined rows must satisfy.
 pub(crate) enum Clause<'q> {
     On(&'q Expr),
-    /// Columns of these names are equal on both sides.
+    /// Columns with these names are equal on both sides.
     Using(Vec<String>),
 }
 
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Whether the left and the right side may be missing.
+    /// Whether the left and the right side may be extended with NULLs.
     fn may_miss(self) -> [bool; 2] {
         [matches!(self, Self::Right | Self::Full), matches!(self, Self::Left | Self::Full)]
     }
@@ -78,7 +78,7 @@ impl Joined {
 }
 
 impl Walk<'_> {
-    /// Walks the conditions of a block; returns what it counts in the last one.
+    /// Walks the conditions of a block; returns the calls counted in the last one.
     pub(crate) fn walk_conditions(&mut self, conditions: &[Condition<'_>]) -> Result<Counts, Reason> {
         let mut last = Counts::default();
         for Condition { clause, .. } in conditions {
@@ -91,7 +91,7 @@ impl Walk<'_> {
         Ok(last)
     }
 
-    /// Adds what the conditions say to the references that they bound; returns what they say of rows of outer blocks.
+    /// Adds the bounds of the conditions to their references; returns their bounds on rows of outer blocks.
     pub(crate) fn bound_all(&mut self, conditions: &[Condition<'_>]) -> Vec<Outer> {
         let mut outer = Vec::new();
         for Condition { clause, bounded, join } in conditions {
@@ -100,7 +100,7 @@ impl Walk<'_> {
                     self.note_absent(condition, bounded);
                     let (bounds, told) = self.bounds_of(condition, bounded);
                     self.add_bounds(bounds);
-                    // Of ON it may be that no row has to satisfy it.
+                    // No row need satisfy an ON.
                     outer.extend(told.into_iter().filter(|_| join.is_none()));
                 }
                 (Clause::Using(names), Some(join)) => {
@@ -113,7 +113,7 @@ impl Walk<'_> {
         outer
     }
 
-    /// Makes inner joins of the outer joins that other conditions make so.
+    /// Turns outer joins into inner joins where other conditions require it.
     pub(crate) fn reduce(&self, conditions: &mut [Condition<'_>]) {
         let rejected: Vec<Needed> = conditions.iter().map(|condition| self.rejected_by(condition)).collect();
         loop {
@@ -147,7 +147,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The items of the block of which a condition is true with no row of NULLs.
+    /// The items of the block that must have a row for a condition to be true.
     pub(crate) fn rejected_by(&self, condition: &Condition<'_>) -> Needed {
         match (&condition.clause, &condition.join) {
             (Clause::On(expr), _) => self.needed(expr),
@@ -159,7 +159,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The items of the block whose row is not one of NULLs where an expression is true.
+    /// The items of the block that must have a row for an expression to be true.
     fn needed(&self, expr: &Expr) -> Needed {
         match unwrapped(expr) {
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => &self.needed(left) | &self.needed(right),
@@ -171,7 +171,7 @@ impl Walk<'_> {
             Expr::InSubquery { expr: column, subquery, negated: false } => {
                 &self.column_of_null(column) | &self.met_inside(subquery)
             }
-            // Of an empty list it is false.
+            // It is false for an empty list.
             Expr::AnyOp { left: column, compare_op: BinaryOperator::Eq, .. } => self.column_of_null(column),
             other => self.of_null(other),
         }
@@ -192,7 +192,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The items of the block that have, where a sub-select has a row, a value that equals one inside.
+    /// The items of the block that have a value that an inner column equals, if the sub-select has a row.
     fn met_inside(&self, subquery: &Query) -> Needed {
         let of_block = |outer: &&Outer| outer.to.block + 1 == self.scope.blocks.len();
         let outer = self.told_by(subquery).map_or(&[][..], |shown| &shown.outer);
@@ -208,11 +208,11 @@ impl Walk<'_> {
     }
 }
 
-/// What a column belongs to that is not NULL.
+/// The item of a column that is not NULL.
 fn needed_by(named: &Named) -> Needed {
     let rows = named.rows.iter().map(|reached| Some(reached.origin.place));
     rows.chain([None]).map(|row| (named.place, row)).collect()
 }
 
-/// Items of a block whose rows are there where a condition is true, each with a reference whose row is.
+/// Items of a block that must have a row for a condition to be true, each with the reference whose row must exist.
 pub(crate) type Needed = BTreeSet<(usize, Option<usize>)>;

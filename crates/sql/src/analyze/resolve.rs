@@ -1,4 +1,4 @@
-//! From a statement and a catalogue to the read set: the walk, and the queries of views that it does not open.
+//! From a statement and a catalogue to the read set: the walk, and the queries of views that it does not expand.
 
 use crate::analysis::ReadSet;
 use crate::analyze::Walk;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use freshet_types::{Catalog, Dialect, Reason, Table};
 
 impl Template {
-    /// The tables and predicates the statement depends on under this catalogue and search path
-    /// (`current_schemas(true)`), or why it is not cached. Valid for this catalogue version and search path only.
+    /// The tables and predicates that the statement depends on with this catalogue and search path (`current_schemas(true)`), or why it is not
+    /// cached. Valid for this catalogue version and search path only.
     pub fn resolve(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<ReadSet, Reason> {
         let mut read_set = self.resolve_but_views(catalog, schemas, true)?;
         add_views(self.dialect, &mut read_set, catalog)?;
@@ -24,7 +24,7 @@ impl Template {
         Ok(read_set)
     }
 
-    /// The same, without what the views in it read, but for those that are walked where their names stand, if any are.
+    /// The same without the dependencies of its views, except of those that are walked in place, if any.
     pub(crate) fn resolve_but_views(
         &self,
         catalog: &Catalog,
@@ -44,7 +44,7 @@ impl Template {
             if walk.counts != self.survey.counts {
                 return Err(Reason::Construct("a construct that is not analysed"));
             }
-            // Who counts the rows that LIMIT leaves out asks for all of them.
+            // A count of the rows without LIMIT depends on all of them.
             if self.facts.counts_found_rows {
                 walk.found.limits.cut = None;
                 walk.found.limits.paged.clear();
@@ -64,13 +64,13 @@ impl Template {
         Ok(split.filter(better).unwrap_or(whole))
     }
 
-    /// It leaves open which rows its answer shows: LIMIT without ORDER BY, its own or in FROM.
+    /// Whether the statement does not determine which rows its answer contains: LIMIT without ORDER BY, its own or in FROM.
     pub fn leaves_rows_open(&self) -> bool {
         self.verdict.as_ref().is_ok_and(|parsed| leave_rows_open(&parsed.query))
     }
 }
 
-/// Adds what those views of a read set read that were not opened.
+/// Adds the dependencies of those views of a read set that were not expanded.
 pub(crate) fn add_views(dialect: Dialect, read_set: &mut ReadSet, catalog: &Catalog) -> Result<(), Reason> {
     let mut queue = Queue::default();
     queue.extend(&std::mem::take(&mut read_set.unopened));
@@ -79,12 +79,12 @@ pub(crate) fn add_views(dialect: Dialect, read_set: &mut ReadSet, catalog: &Cata
         queue.extend(&body.definitions);
         read_set.add_any_row(body);
     }
-    // Among them those that were.
+    // These include the expanded ones.
     queue.extend(&read_set.definitions);
     queue.next().map(|_| ())
 }
 
-/// What one view's query depends on, the views in it not looked into.
+/// The dependencies of one view's query, without those of the views in it.
 pub(crate) fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<ReadSet, Reason> {
     let text = view.definition.as_ref().ok_or_else(|| Reason::TableKind(qualified(view)))?;
     let lexed = lex(dialect, text);

@@ -1,4 +1,4 @@
-//! References whose keys the outermost query shows (`dependency/result_keys.rs`).
+//! References whose keys are in the answer of the outermost query (`dependency/result_keys.rs`).
 
 use crate::analysis::Keyed;
 use crate::analyze::Walk;
@@ -10,7 +10,7 @@ use freshet_types::{Columns, ComparedColumn, Dialect, ReplicaIdentity, ValueType
 use sqlparser::ast::{LimitClause, Query, SetExpr};
 
 impl Walk<'_> {
-    /// The references of the outermost query whose keys its answer shows, the innermost block being its own.
+    /// The references of the outermost query whose keys are in its answer; the innermost block is the query's own.
     pub(crate) fn keyed_by(&self, query: &Query) -> Vec<Keyed> {
         self.find_keyed(query).unwrap_or_default()
     }
@@ -36,7 +36,7 @@ impl Walk<'_> {
             let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
             let table = &self.found.references.get(place)?.table;
             let (names, old_by_key) = match &table.identity {
-                // Where new images lack what did not change, as MySQL's do then, any of it may have entered.
+                // New images may lack unchanged columns then, as MySQL's do, so any row may have entered.
                 ReplicaIdentity::Columns(names) => (names, !self.is_mysql()),
                 ReplicaIdentity::Full => (&table.key, false),
                 ReplicaIdentity::Missing => return None,
@@ -64,9 +64,9 @@ impl Walk<'_> {
     }
 }
 
-/// Whether what the server shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
-/// rounded where they are shown, and an enum's labels may get other names. MySQL shows a TIMESTAMP in the session's zone, and texts in
-/// its character set, where other characters may stand for some.
+/// Whether the server prints the type in an answer so that its normal form is that of the stream's value, or it has none. The server rounds floats in
+/// output, and an enum's labels may be renamed. MySQL prints a TIMESTAMP in the session's time zone, and texts in its character set, which may
+/// replace characters.
 pub(crate) fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
     use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
     match value_type {

@@ -1,4 +1,4 @@
-//! Conditions on one row (`predicate/row_filter.rs`): which reference they are on.
+//! Row filters (`predicate/row_filter.rs`): the reference of each.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::predicate::row_filter::Residual;
 use crate::predicate::syntax::column_name;
 use crate::predicate::{Atom, Operand, Question, Said, operand};
 
-/// What the columns of one reference are called.
+/// The names of one reference's columns.
 pub(crate) struct Of {
     place: usize,
     columns: Vec<(Vec<Ident>, ComparedColumn)>,
@@ -20,13 +20,13 @@ pub(crate) struct Of {
     through: bool,
 }
 
-/// Columns in one condition, and expressions.
+/// Limit of columns and of expressions in one condition.
 pub(crate) const COLUMNS_MAX: usize = 16;
 
 pub(crate) const EXPRESSIONS_MAX: usize = 128;
 
 impl Walk<'_> {
-    /// What a condition says of the rows of the one reference that it is on.
+    /// The row filter of a condition, if it concerns one reference only.
     pub(crate) fn said_by_row(&self, condition: &Expr, truth: bool, bounded: &Range<usize>) -> Said {
         let Some(names) = names(condition) else { return Said::Nothing };
         let innermost = self.scope.blocks.len().saturating_sub(1);
@@ -61,7 +61,7 @@ impl Walk<'_> {
     }
 }
 
-/// The columns that a condition names, each once; None: too many, or there are sub-selects in it.
+/// The columns that a condition names, each once. None if they are too many or it contains sub-selects.
 pub(crate) fn names(condition: &Expr) -> Option<Vec<Vec<Ident>>> {
     let mut names: Vec<Vec<Ident>> = Vec::new();
     let mut left = EXPRESSIONS_MAX;

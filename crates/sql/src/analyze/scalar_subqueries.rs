@@ -1,13 +1,13 @@
-//! Scalar sub-selects that equal something: `(SELECT s.d FROM s WHERE s.id = r.s_id) = 'x'`.
+//! Equalities with scalar sub-selects: `(SELECT s.d FROM s WHERE s.id = r.s_id) = 'x'`.
 //!
-//! Of no row a scalar sub-select makes NULL, which equals nothing. So where the equality is true there is a row that satisfies the WHERE
-//! inside, as where EXISTS is, and an equality there with a column of an outer row bounds that one ([`Outer`](crate::analyze::shown::Outer)).
+//! A scalar sub-select without a row is NULL, which equals nothing. So if the equality is true, a row satisfies the inner WHERE, as for EXISTS, and
+//! an equality there with a column of an outer row bounds that row ([`Outer`](crate::analyze::shown::Outer)).
 //!
-//! And rows of s whose d is not the constant x may be taken away, if there never was more than one row: then the equality, where it
-//! was false, is of NULL, and as little true. That is all that counts at the top of a condition, ON of an outer join included. There is
-//! one row at most if the WHERE inside says that the key of s, its only table, equals columns of the outer row, of the same types: what
-//! is converted might equal several keys. Without the key what is taken away might be the second row that makes the statement
-//! fail. Aggregates, LIMIT and the like let no condition through, as in any sub-select (`derived.rs`).
+//! In addition, rows of s whose d is not the constant x may be deleted if there never was more than one row: where the equality was false, it becomes
+//! NULL, which is not true either. Nothing else matters at the top of a condition, ON of an outer join included. There is at most one row if the
+//! inner WHERE requires that the key of s, its only table, equals columns of the outer row of the same types: a converted value might equal several
+//! keys. Without the key, a deleted row might be the second row that makes the statement fail. Aggregates, LIMIT and the like exclude this rule, as
+//! in any sub-select (`derived.rs`).
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::predicate::syntax::{conjuncts, unwrapped};
 use crate::predicate::{Question, Said, operand};
 
 impl Walk<'_> {
-    /// What `(SELECT …) = 'x'` says of the rows in the sub-select.
+    /// The bounds of `(SELECT …) = 'x'` on the rows in the sub-select.
     pub(crate) fn said_by_scalar(&self, conjunct: &Expr) -> Option<Said> {
         let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = conjunct else { return None };
         let sides = (unwrapped(left), unwrapped(right));
@@ -35,7 +35,7 @@ impl Walk<'_> {
         Some(Said::Of(atoms.map(|(place, atom)| (place, Some(atom))).collect()))
     }
 
-    /// Whether the key of the innermost block's only table equals columns of outer rows, of the very types.
+    /// Whether the key of the innermost block's only table equals columns of outer rows of the same types.
     pub(crate) fn is_single(&self, select: &Select) -> bool {
         let reference = self.scope.blocks.last().map_or(&[][..], |block| &block.references);
         let [Reference { source: Source::Table { places, .. }, .. }] = reference else { return false };

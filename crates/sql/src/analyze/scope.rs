@@ -1,4 +1,4 @@
-//! Names within one SELECT block: its table references and what a column name means among them.
+//! Names within one SELECT block: its table references and the meaning of column names.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::analyze::{Outcome, Walk, absent};
 pub(crate) struct Reference {
     /// The name that qualifies its columns.
     pub(crate) alias: String,
-    /// The schema it can be qualified with: only if it has no alias.
+    /// The schema that may qualify it: only if it has no alias.
     pub(crate) schema: Option<Arc<str>>,
     pub(crate) source: Source,
-    /// An outer join of the block may put NULLs in the places of its columns.
+    /// An outer join of the block may replace its columns by NULLs.
     pub(crate) nullable: bool,
-    /// What it reads, also where its columns have other names here.
+    /// The table that it reads, even if its columns are renamed here.
     pub(crate) table: Option<Arc<Table>>,
     /// The columns of a sub-select, or of a view's query, as far as they are known.
     pub(crate) shown: Shown,
@@ -41,11 +41,10 @@ impl Reference {
     }
 }
 
-/// What a FROM item reads.
+/// The source of a FROM item.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// A relation whose columns are known. Its rows are those of the tables in these places among the table references
-    /// of the whole statement.
+    /// A relation with known columns. Its rows are those of the tables in these places among the references of the whole statement.
     Table { table: Arc<Table>, places: Range<usize> },
     /// A sub-select, common table expression, function, or a table with renamed columns: its columns are not known.
     Opaque,
@@ -55,29 +54,29 @@ pub(crate) enum Source {
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     pub(crate) references: Vec<Reference>,
-    /// Columns that USING merges: unqualified, they belong to no single table.
+    /// Columns that USING merges: an unqualified name of one belongs to no single table.
     pub(crate) merged: Vec<String>,
     /// A NATURAL join merges columns that are not listed.
     pub(crate) natural: bool,
-    /// Names of columns are the same in any case of ASCII letters: MySQL.
+    /// MySQL: the case of ASCII letters does not matter in names of columns.
     pub(crate) folds_columns: bool,
 }
 
-/// What a column name means.
+/// The meaning of a column name.
 pub(crate) enum Meaning<'b> {
     /// The column of a table reference of the block (its place in the block, and the column).
     Column(usize, &'b Column),
     /// The column of a sub-select in the block.
     Shown(usize, &'b ShownColumn),
-    /// A column of something whose columns are not known.
+    /// A column of an item with unknown columns.
     Opaque,
-    /// A name that qualifies with a table of the block, which has no such column.
+    /// The qualifier is a table of the block that has no such column.
     NoColumn,
-    /// Nothing in this block is known to have it.
+    /// No item of this block is known to have it.
     Elsewhere,
 }
 
-/// The parts of a column name: at most schema, qualifier and name. None: more parts.
+/// The parts of a column name: at most schema, qualifier and name. None if there are more.
 pub(crate) fn parts(idents: &[Ident]) -> Option<(Option<&str>, Option<&str>, &str)> {
     match idents {
         [name] => Some((None, None, &name.value)),
@@ -88,8 +87,8 @@ pub(crate) fn parts(idents: &[Ident]) -> Option<(Option<&str>, Option<&str>, &st
 }
 
 impl Block {
-    /// What a column name means here. PostgreSQL refuses ambiguous names, so an unqualified one that a single
-    /// table has is that table's, even if columns of other items are not known.
+    /// The meaning of a column name here. PostgreSQL refuses ambiguous names, so an unqualified name belongs to the only table that has it, even if
+    /// columns of other items are not known.
     pub(crate) fn meaning(&self, idents: &[Ident]) -> Meaning<'_> {
         match parts(idents) {
             Some((schema, Some(alias), name)) => self.qualified(schema, alias, name),
@@ -130,7 +129,7 @@ impl Block {
         }
     }
 
-    /// The one column of that name among some items, if the columns of all of them are known.
+    /// The only column with this name among some items, if the columns of all of them are known.
     pub(crate) fn only_column(&self, name: &str, items: Range<usize>) -> Option<Meaning<'_>> {
         let mut found = None;
         for (place, reference) in items.clone().zip(self.references.get(items)?) {
@@ -172,7 +171,7 @@ impl Block {
     }
 }
 
-/// The values of a column definition list are made of texts that only the data knows.
+/// The values of a column definition list are read from texts in the data.
 fn defined_columns(alias: &TableAlias) -> Outcome {
     for data_type in alias.columns.iter().filter_map(|column| column.data_type.as_ref()) {
         match type_class(data_type) {
@@ -184,7 +183,7 @@ fn defined_columns(alias: &TableAlias) -> Outcome {
     Ok(())
 }
 
-/// A text in JSON may say `today`.
+/// A text in JSON may be `today`.
 const DATE_IN_LIST: &str =
     "a date or time in a column definition list, which may be a word such as 'now' (define the column as text)";
 
@@ -209,7 +208,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the qualifier may be an alias of the block in another case: servers of MySQL may fold them.
+/// Whether the qualifier may be an alias of the block in another case, which MySQL's servers may fold.
 pub(crate) fn has_similar(block: &Block, idents: &[Ident]) -> bool {
     let [.., qualifier, _] = idents else { return true };
     block.references.iter().any(|reference| reference.alias.eq_ignore_ascii_case(&qualifier.value))

@@ -1,4 +1,4 @@
-//! What a sub-select tells outside of it, as plain data: its columns, where their values come from, and what holds of outer rows.
+//! The facts about a sub-select that enclosing queries use, as plain data: its columns, the origins of their values, and bounds on outer rows.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::predicate::Predicate;
 pub(crate) struct Origin {
     pub(crate) place: usize,
     pub(crate) column: Column,
-    /// It is known by the column of a sub-select.
+    /// It is used through a column of a sub-select.
     pub(crate) through: bool,
 }
 
@@ -22,53 +22,53 @@ pub(crate) struct Origin {
 #[derive(Clone, Debug)]
 pub(crate) struct Reached {
     pub(crate) origin: Origin,
-    /// An outer join may put a NULL in its place.
+    /// An outer join may replace it by NULL.
     pub(crate) nullable: bool,
 }
 
 /// A column of a sub-select.
 #[derive(Clone, Debug)]
 pub(crate) struct ShownColumn {
-    /// Empty: it has none of its own, so it cannot be referred to, unless it is the only one.
+    /// Empty if it has no name, so that it cannot be referred to unless it is the only one.
     pub(crate) name: String,
-    /// Where its values come from: each from one of these columns. None: that is not known.
+    /// The origins of its values: each comes from one of these columns. Empty if they are not known.
     pub(crate) origins: Vec<Origin>,
-    /// The columns of which a condition on it is a condition, each bounding its own reference.
+    /// The columns to which a condition on it applies; each bounds its own reference.
     pub(crate) reached: Vec<Reached>,
     /// The branches of a set operation in which it is NULL.
     pub(crate) nulls: Vec<Null>,
-    /// It is nothing else.
+    /// It is NULL in all rows.
     pub(crate) is_null: bool,
 }
 
-/// What a sub-select tells outside of it.
+/// The facts about a sub-select.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
-    /// None: not known.
+    /// Empty if not known.
     pub(crate) columns: Vec<ShownColumn>,
-    /// A `*` is among them: how many it stands for is not for sure.
+    /// A `*` is among them, whose number of columns is not certain.
     pub(crate) starred: bool,
-    /// What holds of outer rows for which it has a row.
+    /// The bounds on outer rows for which it has a row.
     pub(crate) outer: Vec<Outer>,
-    /// LIMIT cuts its rows.
+    /// Its LIMIT.
     pub(crate) page: Option<Box<Page>>,
-    /// It has one row at most for each outer one.
+    /// It has at most one row for each outer row.
     pub(crate) is_single: bool,
-    /// What its outer joins say if conditions outside make inner ones of them.
+    /// The bounds of its outer joins that apply if conditions outside turn them into inner joins.
     pub(crate) notes: Vec<Note>,
-    /// All that it asks of its rows.
+    /// All conditions on its rows.
     pub(crate) asks: Option<Box<Asks>>,
 }
 
-/// All that a sub-select asks of its rows.
+/// All conditions of a sub-select on its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Asks {
     pub(crate) inside: Inside,
-    /// What equals a column outside.
+    /// The equality with an outer column.
     pub(crate) outer: Option<(Held, Named)>,
 }
 
-/// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
+/// A bound on an outer row for which a sub-select has a row: its column has a value of one of the inner columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Outer {
     pub(crate) to: Named,
@@ -76,24 +76,24 @@ pub(crate) struct Outer {
     pub(crate) from: Vec<Origin>,
 }
 
-/// What a column name means.
+/// The meaning of a column name.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     /// The block, counted from the outermost, and the place in it.
     pub(crate) block: usize,
     pub(crate) place: usize,
-    /// The columns of which a condition on it is a condition, each bounding its own reference.
+    /// The columns to which a condition on it applies; each bounds its own reference.
     pub(crate) rows: Vec<Reached>,
-    /// Where its values come from: each from one of these columns. None: that is not known.
+    /// The origins of its values: each comes from one of these columns. Empty if they are not known.
     pub(crate) origins: Vec<Origin>,
     /// The branches of a set operation in which it is NULL.
     pub(crate) nulls: Vec<Null>,
 }
 
-/// What a condition says.
+/// The bounds of a condition.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
-    /// Of rows of the references in these places of the whole statement.
+    /// The predicates of the references in these places of the whole statement.
     pub(crate) predicates: Vec<(usize, Predicate)>,
     pub(crate) edges: Vec<Edge>,
 }
@@ -103,22 +103,22 @@ pub(crate) struct Bounds {
 pub(crate) struct Null {
     /// Its references, by their places among those of the whole statement.
     pub(crate) places: Range<usize>,
-    /// Beside columns of which types it leaves their values as they are; None: any.
+    /// The types of columns in other branches that it does not convert; None: any type.
     pub(crate) beside: Option<&'static [ValueType]>,
 }
 
-/// What a LEFT JOIN says if it is an inner one in effect.
+/// The bounds of a LEFT JOIN that apply if it is an inner join in effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     /// The references on its right side, by their places among those of the whole statement.
     pub(crate) right: BTreeSet<usize>,
-    /// What its ON says of the left side.
+    /// The bounds of its ON on the left side.
     pub(crate) bounds: Bounds,
-    /// References that are there where ON is true.
+    /// References that must have a row if ON is true.
     pub(crate) there: BTreeSet<usize>,
 }
 
-/// How a derived table is cut. Its columns are meant where an answer's are with a statement.
+/// The LIMIT of a derived table. Its columns take the place of an answer's columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     pub(crate) cut: Option<Cut>,
@@ -126,11 +126,11 @@ pub(crate) struct Page {
     pub(crate) limit: RowLimit,
 }
 
-/// Columns that one of a set operation has its values from.
+/// Limit of origins of one column.
 pub(crate) const ORIGINS_MAX: usize = 4;
 
 impl ShownColumn {
-    /// What a condition on it bounds outside; `nullable`: an outer join there may put a NULL in its place.
+    /// The columns that a condition on it bounds outside; `nullable`: an outer join there may replace it by NULL.
     pub(crate) fn rows(&self, nullable: bool) -> Vec<Reached> {
         let rows = self.reached.iter().map(|Reached { origin, nullable: before }| Reached {
             origin: Origin { through: true, ..origin.clone() },
@@ -139,7 +139,7 @@ impl ShownColumn {
         rows.collect()
     }
 
-    /// The column that a set operation makes of two.
+    /// The column of a set operation from those of two branches.
     fn merged(mut self, other: Self, mysql: bool) -> Self {
         let both = |is: fn(&Self) -> bool| (is(&self) || self.is_null) && (is(&other) || other.is_null);
         let (are_reached, are_known) = (both(|one| !one.reached.is_empty()), both(|one| !one.origins.is_empty()));
@@ -157,21 +157,21 @@ impl ShownColumn {
         self
     }
 
-    /// Others decide which of its rows there are.
+    /// Conditions on it apply no further: other rows decide which of its rows exist.
     pub(crate) fn clear(&mut self) {
         self.reached.clear();
         self.nulls.clear();
         self.is_null = false;
     }
 
-    /// Where its values come from.
+    /// The origins of its values.
     pub(crate) fn values(&self) -> Vec<Origin> {
         self.origins.iter().map(|origin| Origin { through: true, ..origin.clone() }).collect()
     }
 }
 
 impl Shown {
-    /// The one column of that name.
+    /// The only column with this name.
     pub(crate) fn column(&self, is: impl Fn(&str) -> bool) -> Option<&ShownColumn> {
         let mut named = self.columns.iter().filter(|column| is(&column.name));
         named.next().filter(|_| named.next().is_none())
@@ -182,7 +182,7 @@ impl Shown {
         self.columns.iter().position(|of| std::ptr::eq(of, column))
     }
 
-    /// The names of all columns, if these are known for sure.
+    /// The names of all columns, if they are certain.
     pub(crate) fn names(&self) -> Option<impl Iterator<Item = &str>> {
         (self.is_named() && !self.starred).then(|| self.columns.iter().map(|column| &*column.name))
     }
@@ -192,7 +192,7 @@ impl Shown {
         !self.columns.is_empty() && self.columns.iter().all(|column| !column.name.is_empty())
     }
 
-    /// The columns by the names that an alias gives them, the first ones first.
+    /// The columns with the names of an alias, which renames the first ones.
     pub(crate) fn renamed(mut self, alias: Option<&TableAlias>) -> Self {
         let names = alias.map_or(&[][..], |alias| &alias.columns);
         if !names.is_empty() && (self.starred || names.len() > self.columns.len()) {
@@ -204,7 +204,7 @@ impl Shown {
         self
     }
 
-    /// The columns by the names that a view gives them, each as far as it is of the view's own type.
+    /// The columns with the names of a view, each as far as it has the type of the view's column.
     pub(crate) fn of_view(mut self, columns: &[Column]) -> Self {
         if self.starred || self.columns.len() != columns.len() {
             return Self::default();
@@ -223,7 +223,7 @@ impl Shown {
         self
     }
 
-    /// Which of its rows there are is decided by others of them, or it stands in several places, in which they may be others.
+    /// Conditions on it apply no further: other rows decide which of its rows exist, or several references may need other rows.
     pub(crate) fn unreached(mut self) -> Self {
         self.page = None;
         self.columns.iter_mut().for_each(ShownColumn::clear);
@@ -242,21 +242,20 @@ impl Shown {
 }
 
 impl Null {
-    /// Whether a set operation with columns of this type leaves their values as they are.
+    /// Whether a set operation does not convert a column of this type.
     pub(crate) fn keeps(&self, value_type: ValueType) -> bool {
         self.beside.is_none_or(|types| types.contains(&value_type))
     }
 }
 
-/// Whether a set operation over these columns keeps their values as they are.
+/// Whether a set operation over these columns converts none of their values.
 pub(crate) fn are_kept<'o>(origins: impl IntoIterator<Item = &'o Origin>, nulls: &[Null], mysql: bool) -> bool {
     let mut types = origins.into_iter().map(|origin| origin.column.value_type);
     let Some(first) = types.next().filter(|first| keeps_type(*first, mysql)) else { return false };
     types.all(|next| next == first) && nulls.iter().all(|null| null.keeps(first))
 }
 
-/// Whether a set operation over columns of this type alone keeps the values as they are. MySQL may round decimals and pads bytes
-/// to fit.
+/// Whether a set operation over columns of this type alone converts none of their values. MySQL may round decimals and pad bytes.
 pub(crate) fn keeps_type(value_type: ValueType, mysql: bool) -> bool {
     use ValueType::{Bool, Date, FoldedText, Int, Numeric, OrderedText, PaddedText, Text};
     use ValueType::{Timestamp, TimestampTz, Unsigned, Uuid};

@@ -13,11 +13,11 @@ use crate::predicate::syntax::column_name;
 
 /// A column of the answer.
 pub(crate) struct Item<'b> {
-    /// Its name; None: the server makes one up.
+    /// Its name; None if the server generates one.
     pub(crate) name: Option<&'b str>,
-    /// The reference of the block and its column that it shows, if it is a plain one.
+    /// The reference of the block and its column, if it is a plain column.
     pub(crate) column: Option<(usize, &'b Column)>,
-    /// The derived table of the block and the number of its column that it shows.
+    /// The derived table of the block and the number of its column.
     pub(crate) shown: Option<(usize, usize)>,
 }
 
@@ -37,7 +37,7 @@ impl<'b> Item<'b> {
 }
 
 impl Walk<'_> {
-    /// The reference whose rows a column of the innermost block sorts as its order keys are, if no outer join may put a NULL in its place.
+    /// The reference whose order keys sort like a column of the innermost block, if no outer join may replace the column by NULL.
     pub(crate) fn sorted_place(&self, (in_block, column): (usize, &Column)) -> Option<usize> {
         let reference = self.scope.blocks.last()?.references.get(in_block).filter(|reference| !reference.nullable)?;
         let Source::Table { places, .. } = &reference.source else { return None };
@@ -48,12 +48,12 @@ impl Walk<'_> {
 
     pub(crate) fn order_of(&self, OrderByExpr { options, .. }: &OrderByExpr) -> Order {
         let descending = matches!(options.sort, Some(OrderBySort::Desc));
-        // NULL is larger than all to PostgreSQL, and smaller to MySQL.
+        // NULL is greater than all values in PostgreSQL, and less in MySQL.
         Order { descending, nulls_first: options.nulls_first.unwrap_or(descending != self.is_mysql()) }
     }
 }
 
-/// The first sort key of a query and the column of the block that it is.
+/// The first sort key of a query, as a column of the block.
 pub(crate) fn first_key<'q, 'b>(
     query: &'q Query,
     block: &'b Block,
@@ -68,7 +68,7 @@ pub(crate) fn first_key<'q, 'b>(
     Some((first, key))
 }
 
-/// The number of a column of the answer that ORDER BY sorts by.
+/// The column number in ORDER BY.
 fn numbered(expr: &Expr) -> Option<usize> {
     match expr {
         Expr::Value(value) => match &value.value {
@@ -79,8 +79,7 @@ fn numbered(expr: &Expr) -> Option<usize> {
     }
 }
 
-/// The column of the block that a name in ORDER BY means. Both families take a name alone for that of a column of the answer
-/// first.
+/// The column of the block that a name in ORDER BY means. Both families first take an unqualified name for a column of the answer.
 fn sorted_by<'b>(block: &'b Block, items: &[Item<'b>], idents: &[Ident]) -> Option<(usize, &'b Column)> {
     let [name] = idents else { return named_column(block, idents) };
     if !name.value.is_ascii() || items.iter().any(|item| item.name.is_none()) {
@@ -93,12 +92,12 @@ fn sorted_by<'b>(block: &'b Block, items: &[Item<'b>], idents: &[Ident]) -> Opti
     }
 }
 
-/// Whether the answer shows values of the type as they are, and they are sorted as their order keys are.
+/// Whether the answer contains exact values of the type, and their order keys sort as the server sorts them.
 fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
     use ValueType::{Bool, Date, Int, Numeric, OrderedText, Timestamp, TimestampTz, Unsigned, Uuid};
     match value_type {
         Int | Unsigned | Numeric | Date | Timestamp => true,
-        // MySQL shows a TIMESTAMP without its offset.
+        // MySQL prints a TIMESTAMP without its offset.
         TimestampTz | OrderedText | Bool | Uuid => !dialect.is_mysql_family(),
         _ => false,
     }
@@ -114,7 +113,7 @@ pub(crate) fn shown_items<'b>(block: &'b Block, select: &'b Select) -> Option<Ve
             }
             SelectItem::UnnamedExpr(expr) => {
                 let name = match expr {
-                    // PostgreSQL calls it so; to MySQL its name is its text, with brackets.
+                    // PostgreSQL's name of the column; in MySQL the name is the text, with parentheses.
                     Expr::Function(function) => function.name.0.last().and_then(|part| part.as_ident()),
                     _ => column_name(expr).and_then(<[Ident]>::last),
                 };
@@ -139,8 +138,7 @@ pub(crate) fn shown_items<'b>(block: &'b Block, select: &'b Select) -> Option<Ve
     Some(items)
 }
 
-/// The columns that `*` shows of a reference. Where it shows fewer (those that USING merges, invisible ones) the answer's rows
-/// are of another width.
+/// The columns that `*` returns for a reference. If it returns fewer (those that USING merges, invisible ones), the answer has another width.
 pub(crate) fn columns<'b>(block: &'b Block, place: usize) -> Option<Vec<Item<'b>>> {
     let Reference { source, shown, .. } = block.references.get(place)?;
     let items = match source {

@@ -1,4 +1,4 @@
-//! Calls of functions that somebody made and the operator trusts (`statement/trusted.rs`).
+//! Calls of user-defined functions that the operator trusts (`statement/trusted.rs`).
 
 use crate::allowlist::functions::is_aggregate;
 use crate::allowlist::names::{built_in_name, made_name};
@@ -7,7 +7,7 @@ use freshet_types::Reason;
 use sqlparser::ast::{Function, ObjectName};
 
 impl Walk<'_> {
-    /// Whether a function that is not built in may be called. It may take or make dates.
+    /// Checks whether a function that is not built in may be called. It may take or return dates.
     pub(crate) fn trusted(&mut self, name: &ObjectName) -> Outcome {
         let trusted =
             !self.is_mysql() && made_name(name).is_some_and(|name| self.context.catalog.trusted.contains_key(name));
@@ -15,7 +15,7 @@ impl Walk<'_> {
         if trusted { Ok(()) } else { Err(Reason::Function(name.to_string().into())) }
     }
 
-    /// Whether a call makes one value of those of several rows.
+    /// Whether a call returns one value for several rows.
     pub(crate) fn aggregates(&self, function: &Function) -> bool {
         let made = || made_name(&function.name).and_then(|name| self.context.catalog.trusted.get(name)) == Some(&true);
         !function.within_group.is_empty()

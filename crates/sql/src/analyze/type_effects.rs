@@ -1,4 +1,4 @@
-//! What a statement reads of values of types with effects (`allowlist/type_effects.rs`).
+//! The values of types with effects that a statement reads (`allowlist/type_effects.rs`).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use freshet_types::{Reason, TypeEffect};
 use crate::analyze::Walk;
 
 impl Walk<'_> {
-    /// The effects that values from outside may still bring; an error if what is read or made brings one.
+    /// The effects that parameters and constants may still cause; an error if a value that the statement reads or creates causes one.
     pub(crate) fn type_effects(&self) -> Result<Vec<Arc<TypeEffect>>, Reason> {
         let mut left = Vec::new();
         for effect in self.context.catalog.type_effects.iter().filter(|effect| self.handled.asks_for(effect)) {

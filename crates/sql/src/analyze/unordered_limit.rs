@@ -1,20 +1,20 @@
-//! LIMIT without ORDER BY leaves open which rows are shown, and what they show tells which ones matter, keys or not.
+//! LIMIT without ORDER BY does not determine which rows are returned; the values in the answer show which rows matter, even without keys.
 //!
-//! `SELECT num FROM t LIMIT 21`, `SELECT DISTINCT num …`, `SELECT a, count(*) … GROUP BY a LIMIT 5`, `(SELECT x …) UNION (SELECT y …) LIMIT 21`:
-//! their answers show no keys of rows as `result_keys.rs` asks for, since several rows may be one of the answer.
+//! The answers of `SELECT num FROM t LIMIT 21`, `SELECT DISTINCT num …`, `SELECT a, count(*) … GROUP BY a LIMIT 5`, `(SELECT x …) UNION (SELECT y …)
+//! LIMIT 21` do not contain keys as `result_keys.rs` requires, since several rows may be one row of the answer.
 //!
 //! # Why this is sound
 //!
-//! Let Q be the statement without its LIMIT, its answer have as many rows as LIMIT says, and V be the values that these show in a column c
-//! by which conditions reach a reference R (`analyze/derived.rs`): `c IN (V)` on Q is what it were as a condition on a column d of R. So
-//! the rows of Q with values in V are those that Q has if R held no row but those with d in V. As long as none of these changes, comes or goes,
-//! Q has the rows that the answer shows, and as many of each: it stays a right answer. The same of several columns of R at once, and
-//! of several references, each as long as nothing happens to the others that their own tags name.
+//! Let Q be the statement without its LIMIT, and let its answer have as many rows as LIMIT says. Let V be the values that these rows have in a column
+//! c through which conditions reach a reference R (`analyze/derived.rs`): `c IN (V)` on Q is equivalent to a condition on a column d of R. So the
+//! rows of Q with values in V are those that Q would return if R had only the rows with d in V. As long as none of these is changed, inserted or
+//! deleted, Q returns the rows of the answer, and as many of each: it stays a correct answer. The same holds for several columns of R at once, and
+//! for several references, each as long as the others' own tags are not affected.
 //!
-//! Values are those of the column's type in normal form (`result_keys.rs`). With a NULL among them, or too many, any row matters. Where
-//! images of old rows hold their key alone, what goes or changes may have held any value: what is spared then is what is inserted.
+//! Values are those of the column's type in normal form (`result_keys.rs`). With a NULL among them, or too many, any row matters. If images of old
+//! rows have their key alone, a deleted or changed row may have had any value: then only insertions of other rows are excluded.
 //!
-//! It is only for references of which any row would matter otherwise, and no keys of others are read from their rows: no index may find them.
+//! This is used only for references of which any row would matter otherwise. No join path starts at their rows: an index may not find them.
 
 use std::collections::BTreeSet;
 
@@ -27,11 +27,11 @@ use crate::analyze::limit_bound::limit_of;
 use crate::analyze::result_keys::is_exact;
 use crate::analyze::shown::{Origin, Shown};
 
-/// Columns whose values are remembered of one reference.
+/// Limit of columns whose values are used for one reference.
 pub(crate) const COLUMNS_MAX: usize = 3;
 
 impl Walk<'_> {
-    /// The references whose rows the answer tells by values, if this is the outermost query; `shown`: its columns without its LIMIT.
+    /// The references whose rows the answer's values show, if this is the outermost query; `shown`: its columns without its LIMIT.
     pub(crate) fn by_values(&self, query: &Query, shown: &Shown) -> Vec<Keyed> {
         let all_of_the_first = match &query.limit_clause {
             None => true,

@@ -1,17 +1,16 @@
-//! What views add to a statement that reads them: the tables and functions of their queries.
+//! Views: the tables and functions of their queries are dependencies of the statement.
 //!
-//! A view in FROM is walked in the place of its name, as the derived table `(SELECT …) AS name` is, so that conditions on its
-//! columns bound the tables behind it (`derived.rs`), and keys lead through it. Its text is the catalogue's, which is read under
-//! a search path of `pg_catalog` alone. Nothing of the statement is seen in there, no block around it and no common table
-//! expression; and its constants have numbers of their own, behind all that a statement may have. They were read when the
-//! view was made, so they do not depend on settings of the session. A reference to a view that is named twice is walked twice.
+//! A view in FROM is walked in place, as the derived table `(SELECT …) AS name`, so that conditions on its columns bound the tables behind it
+//! (`derived.rs`), and join paths lead through it. Its text comes from the catalogue, which reads it with a search path of `pg_catalog` alone.
+//! Inside, no enclosing block and no common table expression of the statement is visible, and its constants have their own numbers, above all that a
+//! statement may have. The constants were read when the view was created, so they do not depend on settings of the session. A view with two
+//! references is walked twice.
 //!
-//! Some are not opened in this way: those that read themselves, deep ones, what is beyond a number, texts with a backslash,
-//! whose meaning is for settings to say. Such a view's query is analysed like a statement of its own, and so are the views in
-//! it, in a loop and each once, so that neither depth nor a view that reads itself matters. Then the result depends on any row of
-//! the tables behind.
+//! Some views are not expanded: those that read themselves, deeply nested ones, those beyond a limit, and texts with a backslash, whose meaning
+//! depends on settings. The query of such a view is analysed like a statement of its own, and so are the views in it, in a loop and each once, so
+//! that neither depth nor recursion matters. Then the result depends on any row of the tables behind it.
 //!
-//! In either way it depends on what each view is.
+//! In both cases the result depends on the definition of each view.
 
 use std::sync::Arc;
 
@@ -26,19 +25,19 @@ use crate::statement::effect_in_catalog::{VIEWS_MAX, search_path};
 use crate::statement::template::Template;
 use crate::statement::user_code::user_defined;
 
-/// Views in views that are opened. Each is a walk within a walk.
+/// Limit of nested views that are expanded. Each is a walk within a walk.
 const DEPTH_MAX: usize = 3;
 
-/// The views of a statement whose queries are walked where their names stand, and the others.
+/// The views of a statement: those whose queries are walked in place, and the others.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
-    /// Otherwise none is.
+    /// False if no view is expanded.
     pub(crate) are_opened: bool,
-    /// Those around the current place.
+    /// The views that enclose the current place.
     around: Vec<TableId>,
-    /// How many were opened.
+    /// The number of expanded views.
     count: usize,
-    /// A reason has the name of its view.
+    /// The reason already has the name of its view.
     is_named: bool,
     /// See [`Read::unopened`](crate::analysis::Read).
     pub(crate) unopened: Vec<Arc<Table>>,
@@ -52,7 +51,7 @@ impl Views {
         self.around.is_empty()
     }
 
-    /// The text of a view if it is to be opened here.
+    /// The text of a view if it is expanded here.
     fn text<'v>(&self, view: &'v Table) -> Option<&'v str> {
         let bounded = self.count < VIEWS_MAX && self.around.len() < DEPTH_MAX && !self.around.contains(&view.id);
         view.definition.as_deref().filter(|text| self.are_opened && bounded && !text.contains('\\'))
@@ -60,7 +59,7 @@ impl Views {
 }
 
 impl Walk<'_> {
-    /// Walks the query of a view that stands in FROM; what it shows.
+    /// Walks the query of a view in FROM; returns its columns.
     pub(crate) fn view(&mut self, view: &Arc<Table>) -> Result<Shown, Reason> {
         let base = VIEWS_BASE + self.views.constants.len() as u32;
         let lexed = self.views.text(view).map(|text| lex_view(self.context.dialect, text, base));
@@ -106,7 +105,7 @@ impl Walk<'_> {
         (self.context.schemas, self.scope.ctes, self.scope.blocks, self.scope.told, self.counts) =
             (schemas, ctes, blocks, told, counts);
         self.context.splits = splits;
-        // What of it is a date outside, its columns tell; but MySQL converts by the current date in here, too.
+        // Its columns show which of its values are dates outside; but MySQL converts with the current date inside, too.
         self.date_time = date_time || (self.is_mysql() && self.date_time);
         self.times |= times;
         Ok(())
@@ -117,7 +116,7 @@ pub(crate) fn qualified(view: &Table) -> Arc<str> {
     format!("{}.{}", view.schema, view.name).into()
 }
 
-/// The reason with the view's name, where it names what the view's text holds.
+/// The reason with the view's name, if it names something in the view's text.
 pub(crate) fn named(reason: Reason, view: &Table) -> Reason {
     let within = |what: &str| format!("{what} in view {}.{}", view.schema, view.name).into();
     match reason {

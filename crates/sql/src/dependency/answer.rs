@@ -1,10 +1,10 @@
-//! Values of an answer's rows, and which rows are sorted no further than one.
+//! Values of an answer's rows, and the rows that sort no later than a given row.
 
 use freshet_types::{ComparedColumn, Test, Value, ValueType};
 
 use crate::analysis::Order;
 
-/// A value of an answer's row.
+/// A value in a row of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field<'a> {
     /// NULL
@@ -13,24 +13,23 @@ pub enum Field<'a> {
     Text(&'a [u8]),
     /// In PostgreSQL's binary form.
     Binary(&'a [u8]),
-    /// One that is not read.
+    /// A value that is not read.
     Other,
 }
 
-/// The value of a column that an answer shows, in its normal form; None: NULL, or it has none. Texts are in UTF-8, or must be the
-/// same in any encoding.
+/// The value of a column in the answer, in its normal form. None if it is NULL or has no normal form. Texts are in UTF-8, or must be ASCII.
 pub(crate) fn shown_value(column: &ComparedColumn, field: Field<'_>, utf8: bool) -> Option<Value> {
     let value = match field {
         Field::Null | Field::Other => None,
         Field::Text(text) => column.value_type.normalise_text(text),
         Field::Binary(bytes) => column.value_type.normalise_binary(bytes),
     };
-    // Bytes are never converted.
+    // Bytes are never converted to another encoding.
     let is_same = utf8 || column.value_type == ValueType::Bytes;
     value.filter(|value| is_same || !matches!(value, Value::Text(text) if !text.is_ascii()))
 }
 
-/// Where the rows are that are sorted no further than one with this key; None: anywhere.
+/// Tests of the rows that sort no later than a row with this key; None: any row.
 pub(crate) fn up_to(column: &ComparedColumn, order: Order, last: Field<'_>, utf8: bool) -> Option<Vec<Test>> {
     let Order { descending, nulls_first } = order;
     if last == Field::Null {

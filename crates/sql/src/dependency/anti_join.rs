@@ -1,21 +1,23 @@
-//! Rows that NOT EXISTS drops: those whose keys others hold.
+//! Anti-joins: NOT EXISTS drops the rows whose keys another table has.
 //!
-//! `FROM item WHERE NOT EXISTS (SELECT 1 FROM done WHERE done.item_id = item.id AND done.state = 'final')`: a row of item whose id is held by such a row of
-//! done is dropped. So with K, the keys that these hold, *id is none of K* is a sound predicate of item, as long as K stays what it is; and what
-//! changes K is a change of done, whose own tag says so. Nearly all rows may be left: it spares what happens to rows that are through with.
+//! `FROM item WHERE NOT EXISTS (SELECT 1 FROM done WHERE done.item_id = item.id AND done.state = 'final')`: a row of item is dropped if a row of done
+//! has its id. Let K be the set of these ids in done. Then *id is not in K* is a sound predicate of item as long as K does not change. Each change of
+//! K is a change of done, which done's own tag covers. Nearly all rows may satisfy this predicate; it excludes changes of rows that are dropped
+//! already.
 //!
 //! # Why this is sound
 //!
-//! Other predicates may be true of more rows than those that matter, so keys for them may be more than there are. Of K it is the other way round:
-//! each of its keys must be held indeed, so nothing may be left out of what is asked for K.
+//! Other predicates may be true of more rows than matter, so their key sets may have too many keys. K is the opposite: a row of the sub-select must
+//! really have each of its keys. So the key query must include every condition of the sub-select.
 //!
-//! * **The sub-select** is of tables that are no parents of others, joined by equalities of columns of one type, compared with constants by equality, all under AND, with one
-//!   equality with a column outside, or, for NOT IN, the column that it shows. Nothing else stands in it that might leave out a row. Constants are written
-//!   as they are compared (`key_conditions.rs`), or nothing is asked.
-//! * **Types** in which equality is that of normal forms, so that a row which the tag spares is one that the database drops.
-//! * **Outer joins.** Where the row is extended with NULLs if it is missing, NOT EXISTS is true of the NULLs: not of the nullable side.
-//! * **The tags of the tables inside** must not rest on rows of the outer one: if a key leaves K that no outer row has, that must be a hit, since a row that
-//!   gets the key later would be shown. So nothing is asked if the rows inside are those with keys of others than themselves.
+//! * **The sub-select** reads tables without children, joined by equalities of columns of one type and compared with constants by equality, all
+//!   combined by AND. It has one equality with a column of the outer query or, for NOT IN, the column that it returns. It contains nothing else that
+//!   might exclude a row. Constants are written as they are compared (`key_conditions.rs`); if that is not possible, no key query is made.
+//! * **Types** whose equality is equality of normal forms, so that the database really drops a row that the tag excludes.
+//! * **Outer joins.** If the row may be extended with NULLs, NOT EXISTS is true for the NULLs: the reference must not be on the nullable side.
+//! * **The tags of the inner tables** must not depend on rows of the outer table. If a key that no outer row has leaves K, this change must
+//!   invalidate, since a row that gets the key later would be in the result. So no key query is made if the inner rows are found by keys of other
+//!   tables.
 //! * **NULL** equals no key.
 
 use freshet_types::ComparedColumn;
@@ -28,8 +30,8 @@ use crate::predicate::bind::Rows;
 use crate::predicate::parameters::Params;
 
 impl ReadSet {
-    /// The references whose rows are dropped by keys that others hold, at most so many, but for those that are told: their places, those of the others,
-    /// and what is asked.
+    /// Key queries for the anti-joins, at most `parts_max`, except for references that `told` contains. Each comes with the places of the reference
+    /// and of the inner tables.
     pub(crate) fn absent_parts(
         &self,
         rows: &[Rows],
@@ -54,7 +56,7 @@ impl ReadSet {
         parts
     }
 
-    /// What to ask for the keys; None: it cannot be written so that it is true of no more rows.
+    /// The key query; None if it cannot be written so that it returns no key too many.
     pub(crate) fn holding(&self, absent: &Absent, params: Params<'_>) -> Option<Holding> {
         let Absent { held, inside: Inside { places, equal, tests, limit, .. }, .. } = absent;
         if let Some(limit) = limit {
@@ -82,7 +84,7 @@ impl ReadSet {
         (!tests.is_empty()).then(|| Holding { key, from: from.join(", "), conditions })
     }
 
-    /// For people: the column of a reference, and the one that holds the keys of rows that are dropped.
+    /// For EXPLAIN CACHE: the column of a reference, and the column that has the keys of dropped rows.
     pub(crate) fn described_absent(&self, place: usize, rows: &Rows, ways: &Ways<'_>) -> Option<String> {
         let is_asked = |absent: &&Absent| {
             absent.place == place && !absent.inside.tests.is_empty() && !ways.lead_into(absent.places())

@@ -10,13 +10,12 @@ pub(crate) const TIMETZ: u32 = 1266;
 
 pub(crate) const TIMETZ_ARRAY: u32 = 1270;
 
-/// The types of parameters whose texts may be read as a `timetz`: not known yet (also `unknown`), or text; and those that somebody
-/// made.
+/// Types of parameters whose texts may be read as a `timetz`: undeclared (also `unknown`), or text; user-defined types are checked apart.
 pub(crate) const TEXTS: [u32; 5] = [0, 25, 705, TIMETZ, TIMETZ_ARRAY];
 
 impl ReadSet {
-    /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`; or is a time without
-    /// an offset, and may be taken for a `timetz`.
+    /// In a statement that handles dates or times: whether a text parameter that may be read as one contains a word such as `today`, or is a time
+    /// without an offset that may be read as a `timetz`.
     pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
         let declared = |param: &Parameter<'_>| declares_date(param.declared_type);
         !self.dialect.is_mysql_family()
@@ -40,7 +39,7 @@ impl ReadSet {
     }
 }
 
-/// The OIDs of the types of dates and times of PostgreSQL, of their ranges and multiranges, and of arrays of all.
+/// Whether an OID is that of a date or time type of PostgreSQL, of a range or multirange of one, or of an array of any of these.
 pub(crate) fn declares_date(declared: u32) -> bool {
     matches!(declared, 1082 | 1083 | 1114 | 1115 | 1182 | 1183 | 1184 | 1185 | 1266 | 1270 | 3908..=3913 | 4533..=4535 | 6152 | 6153 | 6155)
 }

@@ -1,30 +1,30 @@
-//! A page of rows in FROM: a derived table, or a common table expression, that LIMIT cuts.
+//! A derived table, or a common table expression, with LIMIT.
 //!
-//! `SELECT … FROM (SELECT … FROM book ORDER BY id LIMIT 20) AS page LEFT JOIN author ON author.book_id = page.id` is how an ORM reads a
-//! page together with what belongs to its rows. How far the page reaches (`limit_bound.rs`), and which keys its rows have (`result_keys.rs`), the
-//! answer says here, too, if it shows all rows of the page: what the statement makes of them is no matter then.
+//! `SELECT … FROM (SELECT … FROM book ORDER BY id LIMIT 20) AS page LEFT JOIN author ON author.book_id = page.id` is how an ORM reads a page of rows
+//! together with the rows that belong to them. If the answer contains all rows of the derived table, it shows the LIMIT bound (`limit_bound.rs`) and
+//! the keys of the rows (`result_keys.rs`) here too. It does not matter then what the statement does with these rows.
 //!
 //! # Why this is sound
 //!
-//! Let the page be cut at k rows, and let the answer show some of its columns as they are. Each row of the answer holds values of one row
-//! of the page, since no outer join puts NULLs in their place and nothing is grouped. So there are no more different
-//! ones among them than the page has rows. If there are k, the page has k rows, and each of them is in the answer: the furthest
-//! sort key among them is that of the page's last row, and their keys are all that the page has. What `limit_bound.rs` and `result_keys.rs`
-//! say of a statement holds of the page then, and with the page's rows all stays that is made of them.
+//! Let the derived table have LIMIT k, and let the answer show some of its columns unchanged. Each row of the answer has values of one row of the
+//! derived table, since no outer join replaces them by NULLs and nothing is grouped. So the answer has no more different values than the derived
+//! table has rows. If it has k different ones, the derived table has k rows, and each of them is in the answer. Then the last sort key in the answer
+//! is that of the derived table's last row, and the keys in the answer are all of its keys. So what `limit_bound.rs` and `result_keys.rs` prove for a
+//! statement holds for the derived table, and everything computed from its rows stays the same with them.
 //!
-//! If there are fewer, the page may have fewer, or rows that are alike, or some that a condition or a join leaves out: nothing is
-//! said then of how far it reaches.
+//! If there are fewer than k, the derived table may have fewer rows, or equal rows, or rows that a condition or a join excludes. Then its bound is
+//! unknown.
 //!
-//! Only items of the outermost FROM are looked at: no other block, and no row beside (LATERAL), makes them other ones; and no common table
-//! expression that is named twice, which may be another page each time. `WITH TIES` shows more rows than LIMIT says: the bound
-//! includes them, but their keys may not all be known.
+//! Only items of the outermost FROM qualify: no other query block and no LATERAL row changes what they return. A common table expression that is
+//! named twice does not qualify, since it may return other rows each time. `WITH TIES` returns more rows than LIMIT says: the bound includes them,
+//! but some of their keys may be missing.
 
 use std::collections::HashSet;
 
 use crate::analysis::Cut;
 use crate::dependency::answer::{Field, shown_value};
 
-/// Finds the last row of a page among the rows of an answer.
+/// Finds the last row of a derived table in the rows of an answer.
 #[derive(Clone, Debug)]
 pub struct Furthest {
     pub(crate) cut: Cut,
@@ -33,17 +33,17 @@ pub struct Furthest {
     pub(crate) utf8: bool,
 }
 
-/// How an answer, or the page that it shows, ends.
+/// The end of an answer, or of the derived table in it.
 #[derive(Debug)]
 pub struct End<'a> {
-    /// How many rows it has, or at least.
+    /// Its number of rows, or a lower bound of it.
     pub rows: u64,
-    /// The values of the last one; none if they cannot be read.
+    /// The values of the last row; empty if they cannot be read.
     pub last: Vec<Field<'a>>,
 }
 
 impl<'a> End<'a> {
-    /// That of an answer's rows; `read` tells the values of one.
+    /// The end of an answer's rows; `read` returns the values of one.
     pub fn of<R>(page: Option<&Furthest>, rows: impl Iterator<Item = R>, read: impl Fn(&R) -> Vec<Field<'a>>) -> Self {
         if let Some(page) = page {
             return page.of(rows.map(|row| read(&row)));
@@ -54,7 +54,7 @@ impl<'a> End<'a> {
 }
 
 impl Furthest {
-    /// The columns of the answer that tell.
+    /// The columns of the answer that are read.
     pub fn columns(&self) -> &[usize] {
         &self.cut.page
     }
@@ -72,7 +72,7 @@ impl Furthest {
             if last.as_ref().is_none_or(|(furthest, _)| *furthest < reach) {
                 last = Some((reach, row));
             }
-            // All that come are among these, or as far.
+            // All further rows are among these, or sort no later.
             if different.len() as u64 >= self.limit {
                 break;
             }
@@ -80,7 +80,7 @@ impl Furthest {
         End { rows: different.len() as u64, last: last.map_or_else(Vec::new, |(_, row)| row) }
     }
 
-    /// How far behind a row is sorted.
+    /// The position of a row in the sort order.
     fn reach(&self, row: &[Field<'_>]) -> Reach {
         let Cut { column, at, descending, nulls_first, .. } = &self.cut;
         let field = row.get(*at).copied().unwrap_or(Field::Other);
@@ -92,12 +92,12 @@ impl Furthest {
     }
 }
 
-/// How far behind a row is sorted, the nearest first.
+/// A position in the sort order, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
-    /// A NULL that comes first.
+    /// A NULL that sorts first.
     First,
     To(u64),
-    /// A NULL that comes last, or what cannot be read.
+    /// A NULL that sorts last, or a value that cannot be read.
     Unknown,
 }

@@ -1,34 +1,34 @@
-//! Rows that matter only by the keys that other rows hold.
+//! Join-key dependencies: rows that matter only if other rows have their keys.
 //!
-//! `title JOIN rating ON rating.title_id = title.id WHERE title.title = $1`: of `rating` only rows matter whose `title_id` is
-//! the `id` of a title of that name. Which ones these are is read from the database beside the query: the keys of *all* rows
-//! of `title` that the condition leaves, before any join, so that a first rating of a movie that had none is noticed.
+//! `title JOIN rating ON rating.title_id = title.id WHERE title.title = $1`: only those rows of `rating` matter whose `title_id` is the `id` of a
+//! title with this name. A key query reads these ids from the database, beside the query itself. It reads the keys of *all* rows of `title` that
+//! satisfy the condition, before any join, so that the first rating of a movie is noticed too.
 //!
 //! # Why this is sound
 //!
-//! Let S be a table reference with a sound predicate T_S: rows of S outside T_S may be taken away without changing the
-//! result. Let a condition that bounds R (see `analyze/mod.rs`) contain `R.c = S.d`. Then a row of R whose c is no d of a row of
-//! σ_{T_S}(S) meets no row of S that is left: it satisfies the condition for none of them, so it may be taken away as well.
-//! Hence `c IN K` with K = {s.d | s ∈ σ_{T_S}(S)} is a sound predicate of R, and R may lead on to the next. It holds for inner
-//! and outer joins and within sub-queries alike, since nothing is said of rows of S.
+//! Let S be a table reference with a sound predicate T_S: rows of S outside T_S could be deleted without changing the result. Let a condition on R
+//! (see `analyze/mod.rs`) contain `R.c = S.d`. Consider a row of R whose c is not the d of any row in σ_{T_S}(S). It joins no remaining row of S, so
+//! it satisfies the condition for none of them and could be deleted as well. Hence `c IN K` with K = {s.d | s ∈ σ_{T_S}(S)} is a sound predicate of
+//! R, and the join path may continue from R to the next table. This holds for inner and outer joins and within sub-queries alike, since it says
+//! nothing about rows of S.
 //!
-//! A column of a set operation has no other values than the columns in its place, so an equality with it leads from all of these: K has
-//! the keys of each, which all must be reached. A row whose c is none of them meets no row that any of them made.
+//! A column of a set operation has only the values of the columns in its branches. So an equality with it is an edge from all of these columns: K
+//! contains the keys of each, and a join path must reach each. A row of R whose c is in none of them joins no row of any branch.
 //!
-//! Of S more rows may be asked for than its condition leaves: more keys are more rows of R. So it may also be a range that leads
-//! from S to R, whose limits are written as far as they are known; but a column that equals constants comes first. The same with
-//! patterns of texts, those that no index finds last (`key_conditions.rs`); of a disjunction each part must be written.
+//! The key query may return more rows of S than its condition: more keys mean more rows of R. So a range may be the start of a join path, with its
+//! limits as far as they are known; a column that equals constants is preferred. The same holds for patterns of texts; those that no index can find
+//! come last (`key_conditions.rs`). Of a disjunction, each part must be written.
 //!
-//! A way may also begin at the rows that LIMIT shows (`limit_bound.rs`). How far they reach is known only when the answer is: then the
-//! statement for K gets its last condition ([`JoinKeys::bound_by_last`]), made of the very tests that become the tag of S, and written
-//! outwards. If the answer does not say how far, nothing is asked, unless other constants bound these rows. The same with rows that
-//! LIMIT shows in no order, which the answer tells by their keys (`result_keys.rs`).
+//! A join path may also start at the rows within LIMIT (`limit_bound.rs`). Their bound is known only from the answer. Then the key query gets its
+//! last condition ([`JoinKeys::bound_by_last`]): the tests that become the tag of S, with their limits rounded outwards. If the answer gives no
+//! bound, no key query is made, unless other constants restrict these rows. The same holds for rows under an unordered LIMIT, whose keys the answer
+//! shows (`result_keys.rs`).
 //!
-//! Of more keys than [`KEYS_MAX`] only their number is known to be too large. Then, if they are numbers or dates, the least and the greatest
-//! may be asked for instead ([`JoinKeys::ask_for_ranges`]): c is between them wherever it is one of K, so that is a sound predicate, too.
+//! If there are more than [`KEYS_MAX`] keys, none of them is used. If they are numbers or dates, the key query may ask for the minimum and maximum
+//! instead ([`JoinKeys::ask_for_ranges`]): c is between them whenever it is in K, so that this is a sound predicate, too.
 //!
-//! K is read by a statement of its own, after the fill began. What changes K meanwhile is a change of rows of σ_{T_S}(S), which
-//! S's own tag notices. All parts are read by one statement, so they are of one snapshot.
+//! A statement of its own reads K after the fill began. If K changes meanwhile, rows of σ_{T_S}(S) changed, which the tag of S notices. One statement
+//! reads all parts, so they have one snapshot.
 
 use std::fmt::Write as _;
 
@@ -46,26 +46,26 @@ use crate::dependency::query_text::{Parameterised, as_parameters, as_text, in_pl
 use crate::predicate::bind::Rows;
 use crate::predicate::parameters::Params;
 
-/// Rows that matter only by the keys that other rows hold: read when the query is.
+/// Join-key dependencies of an execution, and the key query that reads their keys.
 #[derive(Clone, Debug)]
 pub struct JoinKeys {
     parts: Vec<Part>,
-    /// Rows that go are told by their keys.
+    /// References of which leaving rows are found by their keys.
     members: Vec<Members>,
-    /// Of some tables these are not asked for, since no row of theirs ever went.
+    /// For some tables these keys are not read, since no row ever left them.
     loses_none: bool,
     tables: Vec<TableId>,
-    /// Those of them whose rows lead to keys of others.
+    /// The tables of `tables` whose rows lead to keys of other tables.
     leading: Vec<TableId>,
-    /// Tells how far the rows reach from which some of the keys are read.
+    /// The LIMIT bound of the rows that some keys are read from.
     top: Option<Top>,
-    /// Of keys the least and the greatest are asked for.
+    /// The key query returns the minimum and the maximum of the keys.
     ranges: bool,
     dialect: Dialect,
 }
 
 impl ReadSet {
-    /// How to find the rows of references that have no constants to be found by, and the places of these references.
+    /// The join-key dependencies of references without constants, and the places of these references.
     pub(crate) fn join_keys(
         &self,
         rows: &[Rows],
@@ -133,13 +133,13 @@ impl ReadSet {
         (!join_keys.parts.is_empty() || !join_keys.members.is_empty()).then_some((join_keys, reached))
     }
 
-    /// For people: the ways from these starts.
+    /// For EXPLAIN CACHE: the join paths from these starts.
     pub(crate) fn ways<'f>(&'f self, rows: &[Rows], start: impl Fn(usize) -> Option<Start>) -> Ways<'f> {
         let starts: Vec<Option<Start>> = (0..rows.len()).map(start).collect();
         Ways::from(rows, &starts, &self.edges)
     }
 
-    /// For people: the references whose rows are found so, each with the column and the table that leads to it.
+    /// For EXPLAIN CACHE: the references found by join keys, each with its column and the column that has the keys.
     pub(crate) fn described_join_keys(&self, ways: &Ways<'_>) -> Vec<(usize, String)> {
         let reached = ways.reached().filter_map(|(place, ways)| {
             let (edge, _) = ways.first()?.first()?;
@@ -153,12 +153,13 @@ impl ReadSet {
         reached.collect()
     }
 
-    /// The keys to which a way leads, from the key on, or the rows of the reference that has these keys, under the name that stands for the key.
+    /// The SELECT for the keys at the end of a join path, which is listed backwards. With `to`: the SELECT for the rows of this reference that have
+    /// these keys; its `key` is then the row's name.
     fn select(&self, way: &Way<'_>, to: Option<usize>, known: &Known<'_>) -> Option<Select> {
         let quoted = |name: &str| quoted(self.dialect, name);
         let mut from = String::new();
         let mut conditions = Vec::new();
-        // From the constants on: each edge leads to the table that the next one starts from.
+        // Begins at the constants: each edge leads to the table of the next one.
         let places: Vec<usize> = way.iter().rev().map(|(_, held)| held.place).chain(to).collect();
         let joins = std::iter::once(None).chain(way.iter().rev().map(Some));
         for (at, (place, join)) in places.iter().zip(joins).enumerate() {
@@ -172,7 +173,7 @@ impl ReadSet {
                 }
             }
             let all = known.constants.get(*place)?;
-            // Of what keys lead to, a part knows no more than one conjunction.
+            // If a join path leads to the reference, only a single conjunction is known to hold for its rows.
             let is_known = to != Some(*place) || way.is_empty() || all.len() == 1;
             let all = if is_known { &all[..] } else { &[] };
             let all = all.iter().map(|conjunction| {
@@ -203,8 +204,8 @@ impl ReadSet {
         Some(Select { key, from, conditions, bounded, finds, cut, end: end.map(|end| end.place) })
     }
 
-    /// Adds the references whose rows that go are told by their keys, where these are read: those that parts tell of, and those with constants
-    /// whose rows nothing else tells, whose places are returned.
+    /// Adds the references whose leaving rows are found by keys that are read: those of the parts, and those with constants that nothing else covers.
+    /// Returns the places of the latter.
     fn add_members(
         &self,
         rows: &[Rows],
@@ -239,22 +240,22 @@ impl ReadSet {
     }
 }
 
-/// What is known of references where ways begin.
+/// Facts about the references at which join paths start.
 struct Known<'k> {
     constants: Vec<Constants<'k>>,
     ends: Vec<End>,
-    /// Those that the answer bounds.
+    /// References that the answer bounds.
     cut: Vec<usize>,
 }
 
 impl JoinKeys {
-    /// One SELECT for the keys of all of these, to be run on a connection to the same server after their fills began. Two
-    /// columns: the join keys's and the part's number as `1.0`, and a key, which may be NULL, both as text.
+    /// One SELECT for all these keys, to be run on a connection to the same server after their fills began. It has two columns, both as text: the
+    /// number of the join keys and of the part, as `1.0`, and a key, which may be NULL.
     pub fn sql<'l>(lineages: impl IntoIterator<Item = &'l Self>) -> String {
         in_place(Self::marked_sql(lineages))
     }
 
-    /// The same for this one alone, on PostgreSQL, as a statement to be prepared.
+    /// The same for `self` alone, on PostgreSQL, as a statement to be prepared.
     pub fn parameterised(&self) -> Parameterised {
         as_parameters(&Self::marked_sql([self]))
     }
@@ -279,7 +280,7 @@ impl JoinKeys {
         sql
     }
 
-    /// What is asked of one SELECT, each row marked so.
+    /// The queries of one SELECT; each row has the mark.
     fn questions(&self, mark: &str, select: &Select) -> Vec<String> {
         let Select { key, from, conditions, .. } = select;
         let conditions = conditions.join(" AND ");
@@ -293,14 +294,14 @@ impl JoinKeys {
         vec![self.keys_question(mark, select)]
     }
 
-    /// All keys of one SELECT, or more than are wanted.
+    /// All keys of one SELECT, or more than the limit.
     fn keys_question(&self, mark: &str, Select { key, from, conditions, .. }: &Select) -> String {
         let (key, conditions, limit) = (as_text(self.dialect, key), conditions.join(" AND "), KEYS_MAX + 1);
         format!("SELECT DISTINCT '{mark}', {key} FROM {from} WHERE {conditions} LIMIT {limit}")
     }
 
-    /// Of keys asks for the least and the greatest only, which is less than all of too many: between them other rows of the table are,
-    /// too. Not of rows that each have to be tested for it, of which most may pass. False if that can be asked of none.
+    /// Changes the key query to the minimum and maximum of keys: a smaller result than too many keys, but other rows of the table are between them,
+    /// too. Not for rows that must be tested one by one, since most of them may pass. Returns false if no key query is left.
     pub fn ask_for_ranges(&mut self) -> bool {
         self.ranges = true;
         for part in &mut self.parts {
@@ -311,17 +312,17 @@ impl JoinKeys {
         self.is_asked()
     }
 
-    /// Rows go with T, whatever their keys: these are not asked for.
+    /// Stops reading keys of leaving rows: old images are tested with the predicate instead.
     pub fn leave_members(&mut self) {
         self.members.iter_mut().for_each(Members::leave);
     }
 
-    /// Whether keys of rows that go are asked for.
+    /// Whether keys of leaving rows are read.
     pub fn asks_for_members(&self) -> bool {
         self.members.iter().any(Members::is_asked)
     }
 
-    /// Whether the tags may stand for the next result, too: not if rows may go by then that are not named.
+    /// Whether the tags may serve the next result, too. They may not if a row without a name in them may leave until then.
     pub fn is_lasting(&self) -> bool {
         !self.loses_none
     }
@@ -330,7 +331,7 @@ impl JoinKeys {
         self.parts.iter().any(Part::is_asked) || self.asks_for_members()
     }
 
-    /// Keys of rows to which no keys lead that are asked for are not asked for, either.
+    /// Drops the keys of rows whose own join keys are no longer read.
     fn drop_unled(&mut self) {
         for members in &mut self.members {
             if members.part().is_some_and(|part| !self.parts.get(part).is_some_and(Part::is_asked)) {
@@ -339,13 +340,13 @@ impl JoinKeys {
         }
     }
 
-    /// Whether it does.
+    /// Whether the key query asks for minimum and maximum.
     pub fn asks_for_ranges(&self) -> bool {
         self.ranges
     }
 
-    /// Asks for no keys of other tables than these: of those any row will matter; and for keys of rows that go of the second kind of tables
-    /// alone. False if nothing is left to ask for.
+    /// Reads only keys of these tables; of the other tables any row will matter. Keys of leaving rows are read only for tables of the second kind.
+    /// Returns false if nothing is left to read.
     pub fn ask_only_of(
         &mut self,
         mut is_wanted: impl FnMut(TableId) -> bool,
@@ -355,7 +356,7 @@ impl JoinKeys {
             let wanted = is_wanted(part.table);
             part.selects.retain(|_| wanted);
         }
-        // Keys of others are known only with the end of the rows that lead to them.
+        // Keys of other tables are known only with the LIMIT boundary of the rows that lead to them.
         let leading: Vec<usize> =
             self.parts.iter().flat_map(|part| &part.selects).filter_map(|select| select.end).collect();
         for part in &mut self.parts {
@@ -369,8 +370,8 @@ impl JoinKeys {
         self.is_asked()
     }
 
-    /// The answer is known: it has so many rows, the last of which holds these values. Keys of rows that nothing else bounds are
-    /// asked for only if that row does.
+    /// Adds what the answer shows: it has `rows` rows, and these are the values of the last one. Keys of rows that nothing else restricts are read
+    /// only if this row does.
     pub fn bound_by_last(&mut self, rows: u64, last: &[Field<'_>]) {
         let Some(top) = self.top.take() else { return };
         if let Some(tests) = top.bound(rows, last) {
@@ -378,13 +379,13 @@ impl JoinKeys {
         }
     }
 
-    /// Of this reference the answer shows all rows that matter: those that pass these tests.
+    /// Adds that the answer shows all rows of this reference that matter: those that pass these tests.
     pub(crate) fn bound_by_keys(&mut self, place: usize, keys: &[Term]) {
         let tests: Vec<_> = keys.iter().map(|term| (&term.column, std::slice::from_ref(&term.test))).collect();
         self.bound(place, &tests);
     }
 
-    /// Where ways begin at this reference, its rows are those that pass one test of each of these columns.
+    /// Restricts join paths that start at this reference to rows that pass one test of each of these columns.
     fn bound(&mut self, place: usize, tests: &[(&ComparedColumn, &[Test])]) {
         let name = |column: &ComparedColumn| format!("t0.{}", quoted(self.dialect, &column.name));
         let written = tests.iter().map(|(column, tests)| written_bound(column, &name(column), tests));
@@ -398,12 +399,12 @@ impl JoinKeys {
         }
     }
 
-    /// Tables of which any row will matter because their keys are not asked for.
+    /// Number of tables of which any row will matter because their keys are not read.
     pub fn left_out(&self) -> usize {
         self.parts.iter().filter(|part| !part.is_asked() && part.terms.is_empty()).count()
     }
 
-    /// The rows that go which its tags name by their keys.
+    /// The leaving rows that the tags name by their keys.
     pub fn named(&self) -> Vec<NamedRows> {
         self.members.iter().filter(|members| members.is_asked()).map(Members::named).collect()
     }
@@ -424,21 +425,21 @@ impl JoinKeys {
         &self.tables
     }
 
-    /// The tables of which a changed row may make its answer, or the tags that it tells, another: those that it reads, and those of which
-    /// any row matters since it does not ask for keys. But for those of rows that go, which [`Self::named`] says.
+    /// The tables of which a changed row may change the key query's answer or its tags: those that it reads, and those of which any row matters
+    /// because their keys are not read. Not included are leaving rows, see [`Self::named`].
     pub fn rests_on(&self) -> Vec<TableId> {
         let not_asked = self.parts.iter().filter(|part| !part.is_asked()).map(|part| part.table);
         self.leading.iter().copied().chain(not_asked).collect()
     }
 
-    /// The tags that its answer tells. Without an answer, or where there are too many keys or one without a normal form, any
-    /// row matters. Rows that go are told by their old images.
+    /// The tags from the key query's answer. Without an answer, with too many keys, or with a key without a normal form, any row matters. Leaving
+    /// rows are found by their old images.
     pub fn deferred_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let of_constants = self.members.iter().flat_map(Members::tags_of_constants);
         self.tags_of_parts(rows).into_iter().flatten().chain(of_constants).collect()
     }
 
-    /// The same if rows that go are told by their keys, as far as these are known; None: none are.
+    /// The same with leaving rows found by their keys, as far as the keys are known; None if none are.
     pub fn deferred_tags_of_members(&self, rows: &[Key]) -> Option<Vec<Tag>> {
         let mut is_one_known = false;
         let mut told = |members: Option<&Members>, terms: Option<&[Term]>, otherwise: Vec<Tag>| {
@@ -460,7 +461,7 @@ impl JoinKeys {
         is_one_known.then_some(all)
     }
 
-    /// The tags that each part tells.
+    /// The tags of each part.
     fn tags_of_parts(&self, rows: Option<&[Key]>) -> Vec<Vec<Tag>> {
         let parts = self.parts.iter().enumerate();
         let ends = parts.clone().filter_map(|(number, part)| Some((number, part.end.as_ref()?)));

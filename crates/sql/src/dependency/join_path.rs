@@ -1,31 +1,30 @@
-//! The ways from references that constants bound to others, over equalities between their columns (`join_keys.rs`).
+//! Join paths: from references that constants restrict, over equalities between columns, to other references (`join_keys.rs`).
 
 use crate::analysis::{Edge, Held};
 use crate::dependency::key_conditions::Start;
 use crate::predicate::bind::{self, Rows, is_never};
 
-/// Tables on the way from the constants.
+/// Limit of tables on a path.
 const STEPS_MAX: usize = 8;
 
-/// Ways that lead to the keys of one part.
+/// Limit of paths to the keys of one part.
 const WAYS_MAX: usize = 4;
 
-/// The edges from a reference back to one that has constants, each with the column that it was followed to.
+/// The edges of a join path, backwards from a reference to one with constants, each with the column on its other side.
 pub(crate) type Way<'f> = Vec<(&'f Edge, &'f Held)>;
 
-/// Parts of one query.
+/// Limit of parts in one key query.
 pub(crate) const PARTS_MAX: usize = 12;
 
-/// How references without constants are reached from those that have some: for each the ways that give all of its keys together.
-/// A start has one without edges.
+/// The join paths to each reference: those that together give all its keys. A start has one path without edges.
 pub(crate) struct Ways<'f> {
     of: Vec<Option<Vec<Way<'f>>>>,
-    /// The places of those that were reached.
+    /// The places of the references that were reached.
     pub(crate) reached: Vec<usize>,
 }
 
 impl<'f> Ways<'f> {
-    /// The best starts come first; from others begins what is not reached from these.
+    /// The best starts come first; other starts are used only for references that these do not reach.
     pub(crate) fn from(rows: &[Rows], starts: &[Option<Start>], edges: &'f [Edge]) -> Self {
         let mut ways = Self { of: vec![None; rows.len()], reached: Vec::new() };
         for start in Start::ALL {
@@ -59,7 +58,7 @@ impl<'f> Ways<'f> {
         }
     }
 
-    /// The ways over an edge, if all of those that it comes from are reached.
+    /// The paths over an edge, if all references on its other side are reached.
     fn along(&self, rows: &[Rows], edge: &'f Edge) -> Option<Vec<Way<'f>>> {
         let mut ways = Vec::new();
         let holds_keys = |held: &&Held| !rows.get(held.place).is_some_and(is_never);
@@ -72,7 +71,7 @@ impl<'f> Ways<'f> {
         (short && (1..=WAYS_MAX).contains(&ways.len())).then_some(ways)
     }
 
-    /// Whether rows of one of these are found by those of others.
+    /// Whether a join path leads into one of these references.
     pub(crate) fn lead_into(&self, inside: &[usize]) -> bool {
         let of_inside = self.reached().filter(|(place, _)| inside.contains(place));
         of_inside.flat_map(|(_, ways)| ways.iter().flatten()).any(|(_, held)| !inside.contains(&held.place))
@@ -83,7 +82,7 @@ impl<'f> Ways<'f> {
     }
 }
 
-/// Whether nothing says which values the rows have that matter; a range may be known.
+/// Whether no condition gives the values of the rows that matter; a range may be known.
 pub(crate) fn is_open(rows: &Rows) -> bool {
     match rows.as_deref() {
         None => true,

@@ -1,20 +1,20 @@
-//! Where ways to keys begin (`join_keys.rs`): what the rows of a reference have that matter, written for the server.
+//! Conditions of key queries (`join_keys.rs`): the restrictions at the start of a join path, written for the server.
 //!
-//! What is written must be true of each row of which the statement's own condition is, also on a connection of Freshet's own, with
-//! settings of its own. So a test is written as the statement has it, or one that is true of more. Limits of ranges are taken outwards.
+//! A written condition must be true of each row that satisfies the statement's condition, also on a connection of Freshet with its own settings. So a
+//! test is written as in the statement, or in a weaker form. Limits of ranges are rounded outwards.
 //!
-//! **Patterns** are written by the same operators and functions, each side in the case to which the statement brings it, and only
-//! if the tag tests them (`predicate/like.rs`). The collation of a column decides on both connections alike, whatever the constant's
-//! own is. What would not be the same there is left out: a backslash, whose meaning settings decide; an escape character that
-//! is a letter; what is cast to text but for PostgreSQL's texts, integers, numerics and uuids, whose texts no setting changes; columns of
-//! sub-selects. And of MySQL:
+//! **Patterns** are written with the statement's operators and functions and the same change of case on each side, and only if the tag tests them
+//! (`predicate/like.rs`). The collation of the column applies on both connections, whatever the collation of the constant. Patterns that could mean
+//! something else on the other connection are left out: with a backslash, whose meaning depends on settings; with an escape character that is a
+//! letter; with a cast to text, except from PostgreSQL's texts, integers, numerics and uuids, whose texts depend on no setting; with columns of
+//! sub-selects. On MySQL:
 //!
-//! * The case of a constant follows the connection's collation, which may be a Turkish one, to which the capital of `i` is another
-//!   letter. Of such a pattern any text may stand in the place of an `i`; an equality with one is not written.
-//! * The bytes of a constant (`LIKE BINARY`, or beside a BLOB) are those of the connection's character set, so both must write ASCII
-//!   in the same way (`Params::utf8`).
+//! * The case of a constant follows the connection's collation, which may be a Turkish one, in which the capital of `i` is another letter. In such a
+//!   pattern any text may replace an `i`; an equality with an `i` is not written.
+//! * The bytes of a constant (`LIKE BINARY`, or compared with a BLOB) are those of the connection's character set, so both connections must encode
+//!   ASCII in the same way (`Params::utf8`).
 //!
-//! What no index finds is read as the statement itself reads it, so it comes last among the starts.
+//! A condition that no index supports costs as much as in the statement itself, so it is the last choice of a start.
 
 use freshet_types::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
 
@@ -25,47 +25,47 @@ use crate::predicate::like::{Case, Folding, Letters, Matching};
 use crate::predicate::parameters::Params;
 use crate::predicate::{Atom, Operand, Question, mysql_values};
 
-/// What a row must have in some columns, as a condition: one of these conjunctions, each with a test. None: it cannot be told.
+/// The condition on a reference's rows: a disjunction of these conjunctions, each with at least one test. Empty: no condition can be written.
 pub(crate) type Constants<'f> = Vec<Vec<(&'f ComparedColumn, Written)>>;
 
-/// How rows are found where a way begins, the best first.
+/// How the rows at the start of a join path are found, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Start {
-    /// By constants that a column equals.
+    /// By an equality with constants.
     Equal,
-    /// By a range, or by how a text begins.
+    /// By a range, or by the beginning of a text.
     Range,
-    /// By how far the answer's last row says that they reach (`limit_bound.rs`), or the keys of its rows (`result_keys.rs`).
+    /// By the LIMIT bound of the answer's last row (`limit_bound.rs`), or by the keys of its rows (`result_keys.rs`).
     Cut,
-    /// By testing each.
+    /// By a test of each row.
     Scan,
     /// By a test that most rows pass.
     Most,
 }
 
 impl Start {
-    /// From the best to the worst.
+    /// Best first.
     pub(crate) const ALL: [Self; 5] = [Self::Equal, Self::Range, Self::Cut, Self::Scan, Self::Most];
 
-    /// Of rows in one of these conjunctions; None: they are not found by any of this.
+    /// The start of rows in a disjunction of these conjunctions; None if one has none.
     pub(crate) fn of<T>(conjunctions: &[Vec<T>], start: impl Fn(&T) -> Self) -> Option<Self> {
         let best = |conjunction: &Vec<T>| conjunction.iter().map(&start).min();
         conjunctions.iter().map(best).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 }
 
-/// Constants as the server reads them.
+/// A test with its constants as the server reads them.
 pub(crate) enum Written {
-    /// One of these.
+    /// Equal to one of these.
     In(Vec<String>),
-    /// Within these limits, both included; at least one.
+    /// Within these limits, both inclusive; at least one is there.
     Within {
         low: Option<String>,
         high: Option<String>,
     },
     Null,
     NotNull,
-    /// A test of a text, behind the column; by its beginning or not.
+    /// A test of a text, written behind the column; `finds` if it tests the beginning of the text.
     Text {
         case: Option<Case>,
         cast: bool,
@@ -84,7 +84,7 @@ impl Written {
         }
     }
 
-    /// As tests of a column.
+    /// The conditions on a column.
     pub(crate) fn tests(&self, dialect: Dialect, column: &str) -> Vec<String> {
         match self {
             Self::In(constants) => vec![format!("{column} IN ({})", constants.join(", "))],
@@ -102,7 +102,7 @@ impl Written {
     }
 }
 
-/// A text brought to a case.
+/// A text converted to upper or lower case.
 fn in_case(dialect: Dialect, case: Option<Case>, text: &str) -> String {
     let schema = if dialect.is_mysql_family() { "" } else { "pg_catalog." };
     match case {
@@ -113,13 +113,13 @@ fn in_case(dialect: Dialect, case: Option<Case>, text: &str) -> String {
 }
 
 impl ReadSet {
-    /// What the rows of a reference have that matter, written for the server; no conjunction: nothing that can be written.
+    /// The condition on the rows of a reference that matter, written for the server; empty if it cannot be written.
     pub(crate) fn constants<'f>(&'f self, place: usize, rows: &'f Rows, params: Params<'_>) -> Constants<'f> {
         let of_term = |term: &'f Term| Some((&term.column, self.written_term(term)?));
         self.each_conjunction(place, rows, of_term, |atom| Some((&atom.column, self.text(atom, params)?)))
     }
 
-    /// For people: how the rows of a reference are found, if a way begins there. Only the constants are known that `is_known` says.
+    /// For EXPLAIN CACHE: how the rows of a reference are found if a join path starts there. `is_known` says which constants are known.
     pub(crate) fn described_start(
         &self,
         place: usize,
@@ -145,8 +145,7 @@ impl ReadSet {
         Start::of(&self.each_conjunction(place, rows, of_term, of_atom), |start| *start)
     }
 
-    /// What is made of the tests and questions of each conjunction of a reference; none at all if there is a conjunction of which nothing
-    /// is made.
+    /// Maps the tests and questions of each conjunction of a reference. Empty if a conjunction has no mapped test.
     fn each_conjunction<'f, T>(
         &'f self,
         place: usize,
@@ -156,7 +155,7 @@ impl ReadSet {
     ) -> Vec<Vec<T>> {
         let Some(reference) = self.references.get(place) else { return Vec::new() };
         let (rows, asked) = (rows.as_deref().unwrap_or_default(), reference.predicate.conjunctions());
-        // Where one of several could not be bound, the others say nothing.
+        // If one conjunction could not be bound, the indices of the others do not match.
         let atoms =
             |at: usize| if rows.len() == asked.len() { asked.get(at).map_or(&[][..], Vec::as_slice) } else { &[] };
         let all = rows.iter().enumerate().map(|(at, terms)| {
@@ -166,7 +165,7 @@ impl ReadSet {
         all.collect::<Option<_>>().unwrap_or_default()
     }
 
-    /// An equality with constants, written so that it is true of no more rows.
+    /// An equality with constants, written so that it is true of no row too many.
     pub(crate) fn written_exactly(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
         use ValueType::{Bit, Bool, Bytea, Int, OrderedText, Text, Unsigned, Uuid};
         let is_equal = |test: &Test| matches!(test, Test::In(_));
@@ -193,8 +192,7 @@ impl ReadSet {
         }
     }
 
-    /// The constants that a reference's own predicate compares with text columns, as they are: in the normal form, if they have
-    /// one, those of MySQL may equal fewer texts.
+    /// The constants that the reference's predicate compares with text columns, unchanged. Their normal forms, on MySQL, may equal fewer texts.
     fn text(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
         let quoted = |operand: &Operand| {
             if atom.column.value_type == ValueType::Bytes {
@@ -230,7 +228,7 @@ impl ReadSet {
         }
         let text = self.plain_text(pattern, params).filter(|text| !text.contains(&b'\\'))?;
         let follows_connection = mysql && pattern_case.is_some() && text.iter().copied().any(is_dotted);
-        // Behind an escape character it would be the text of itself.
+        // Behind an escape character it would be an ordinary character.
         if follows_connection && escape.is_some() {
             return None;
         }
@@ -266,7 +264,7 @@ impl ReadSet {
         Some(Written::Text { case: Some(folding.case), cast: folding.cast, test, finds: false })
     }
 
-    /// Whether the limits of a range can be written. A TIMESTAMP of MySQL is read in the zone of the session.
+    /// Whether the limits of a range can be written. MySQL reads a TIMESTAMP in the session's time zone.
     pub(crate) fn has_limits(&self, column: &ComparedColumn) -> bool {
         use ValueType::{Date, Float4, Float8, Int, Numeric, OrderedText, Timestamp, TimestampTz, Unsigned};
         match column.value_type {
@@ -281,18 +279,19 @@ fn is_mysql_text(column: &ComparedColumn) -> bool {
     matches!(column.value_type, ValueType::FoldedText | ValueType::ExactText | ValueType::Bytes)
 }
 
-/// Whether PostgreSQL shows a value of the type as the same text under all settings.
+/// Whether PostgreSQL prints a value of the type as the same text under all settings.
 fn has_text(value_type: ValueType) -> bool {
     use ValueType::{FoldedText, Int, Numeric, OrderedText, Text, Uuid};
     matches!(value_type, FoldedText | Int | Numeric | OrderedText | Text | Uuid)
 }
 
-/// A letter that has another capital in some language.
+/// A letter with different capitals in different languages.
 fn is_dotted(byte: u8) -> bool {
     byte.eq_ignore_ascii_case(&b'i')
 }
 
-/// What one of these tests of a column leaves, at least, under that name; None: one of them cannot be written.
+/// A condition that is true at least where one of these tests of a column is, with the column under this name. None if one of the tests cannot be
+/// written.
 pub(crate) fn written_bound(column: &ComparedColumn, name: &str, tests: &[Test]) -> Option<String> {
     let written = tests.iter().map(|test| match test {
         Test::Within { low, high } => within(column, *low, *high),
@@ -306,32 +305,32 @@ pub(crate) fn written_bound(column: &ComparedColumn, name: &str, tests: &[Test])
         }
         _ => None,
     });
-    // What is written of numbers and dates is the same in each dialect.
+    // Numbers and dates are written in the same way in each dialect.
     let tests = written.map(|written| Some(written?.tests(Dialect::Postgres, name).join(" AND ")));
     let tests: Vec<String> = tests.collect::<Option<_>>()?;
     (!tests.is_empty()).then(|| format!("({})", tests.join(" OR ")))
 }
 
-/// Limits that leave at least the values that these order keys do, if there are any.
+/// Limits that include at least the values of these order keys, if there are such limits.
 fn within(column: &ComparedColumn, low: u64, high: u64) -> Option<Written> {
     let (low, high) = (limit(column, low, -1), limit(column, high, 1));
     (low.is_some() || high.is_some()).then_some(Written::Within { low, high })
 }
 
-/// A limit that leaves at least the values that the order key does, if there is one; `outwards` is where the others are.
+/// A limit that includes at least the values of the order key, if there is one; `outwards` is the direction of rounding.
 fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
     if column.value_type == ValueType::OrderedText {
         return text_limit(key, outwards);
     }
     let number = Some((key ^ (1 << 63)).cast_signed()).filter(|number| !matches!(*number, i64::MIN | i64::MAX))?;
     match column.value_type {
-        // The shortest text of which it is the nearest double; all comparisons with it are of doubles.
+        // The shortest text whose nearest double it is; the server compares doubles.
         ValueType::Float4 | ValueType::Float8 => {
             let double = Value::Float(key).double().filter(|double| double.is_finite())?;
             Some(marked(&format!("{double:e}")))
         }
         ValueType::Int | ValueType::Unsigned => Some(marked(&number.to_string())),
-        // Their keys are cut towards zero.
+        // Order keys of numerics are truncated towards zero.
         ValueType::Numeric => Some(marked(&number.checked_add(outwards)?.to_string())),
         own => {
             let text = own.moment_text(number)?;
@@ -341,22 +340,22 @@ fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
     }
 }
 
-/// The same of texts that are in the order of their bytes, of which a key has the first ones.
+/// The same for texts that are ordered by bytes; the key has the first bytes.
 fn text_limit(key: u64, outwards: i64) -> Option<String> {
     let bytes = key.to_be_bytes();
     let plain = bytes.iter().take_while(|byte| matches!(byte, b' '..=b'~')).count();
     let mut text = bytes.get(..plain)?.to_vec();
     if outwards > 0 {
-        // Beyond all texts that begin so, and with what is not plain.
+        // Beyond all texts with this beginning, and those whose order is uncertain.
         let last = text.last_mut()?;
         *last = last.checked_add(1)?;
     }
     if text.is_empty() { None } else { quoted_text(Dialect::Postgres, &text) }
 }
 
-/// A constant as the server reads it; None: it cannot be written for sure.
+/// A constant as the server reads it; None if the text form is not certain.
 fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<String> {
-    // Their normal forms are no values: those of UUIDs have their bytes in order.
+    // Their normal forms cannot be written: those of UUIDs have their bytes in the order of comparison.
     if column.value_type.is_mariadb() {
         return None;
     }
@@ -373,7 +372,7 @@ fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<S
         Value::Uuid(bits) => marked(&format!("'{bits:032x}'")),
         Value::Text(bytes) if column.value_type == ValueType::Bytea => marked(&format!("'\\x{}'", digits_of(bytes))),
         Value::Text(bytes) => quoted_text(dialect, bytes)?,
-        // No text is the double for sure.
+        // No text is certain to be read as this double.
         Value::Float(_) => return None,
         Value::Moment(micros) => quoted_text(dialect, column.value_type.moment_text(*micros)?.as_bytes())?,
     })

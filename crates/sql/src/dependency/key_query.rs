@@ -1,52 +1,52 @@
-//! What is asked for the keys of one table's rows (`join_keys.rs`), and the tags that they tell.
+//! The key query of one table's rows (`join_keys.rs`), and the tags from its answer.
 
 use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
 use crate::dependency::limit_boundary::End;
 
-/// Keys of one part beyond which any row of the table matters.
+/// Limit of keys of one part; with more, any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
 
-/// A key with the number of its part; None: NULL.
+/// A key with the number of its part; None is NULL.
 pub type Key = (usize, Option<Vec<u8>>);
 
-/// Rows of a table that are told by keys, or by how far they reach.
+/// Rows of a table that are given by keys or by a LIMIT boundary.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) table: TableId,
-    /// The SELECTs whose keys are its keys, all together; none: they are not asked for.
+    /// The SELECTs that together return all keys; empty if they are not read.
     pub(crate) selects: Vec<Select>,
-    /// Holds the key.
+    /// The column with the key.
     pub(crate) column: ComparedColumn,
-    /// What else is known of the rows.
+    /// Other tests of the rows.
     pub(crate) terms: Vec<Term>,
     pub(crate) columns: Columns,
-    /// Not keys are asked for, but how far rows reach.
+    /// If set, the query asks for a LIMIT boundary, not for keys.
     pub(crate) end: Option<End>,
-    /// Rows with these keys do not matter.
+    /// An anti-join: rows with these keys do not matter.
     pub(crate) absent: bool,
 }
 
-/// A SELECT for keys, behind the words that number it.
+/// A SELECT for keys, without the SELECT list's number of the part.
 #[derive(Clone, Debug)]
 pub(crate) struct Select {
-    /// The key.
+    /// The expression of the key.
     pub(crate) key: String,
-    /// The tables.
+    /// The FROM clause.
     pub(crate) from: String,
-    /// Joined by AND.
+    /// Conditions joined by AND.
     pub(crate) conditions: Vec<String>,
-    /// Something bounds the rows where the way begins.
+    /// A condition restricts the rows at the start of the path.
     pub(crate) bounded: bool,
-    /// They can be found by it: not each has to be tested.
+    /// An index may find these rows, so that not each row must be tested.
     pub(crate) finds: bool,
-    /// The reference where it begins, if the answer is to bound its rows and is not known yet.
+    /// The start of the path, if the answer will bound its rows and is not yet known.
     pub(crate) cut: Option<usize>,
-    /// The same, if its rows reach as far as is asked for.
+    /// The start of the path, if a LIMIT boundary bounds its rows.
     pub(crate) end: Option<usize>,
 }
 
-/// What is asked for the keys.
+/// The key query of an anti-join.
 pub(crate) struct Holding {
     pub(crate) key: String,
     pub(crate) from: String,
@@ -54,18 +54,18 @@ pub(crate) struct Holding {
 }
 
 impl Part {
-    /// What is asked for its keys: not all rows of a table.
+    /// The SELECTs for its keys; none for an open part.
     pub(crate) fn asked(&self) -> &[Select] {
         if self.selects.iter().all(|select| select.bounded) { &self.selects } else { &[] }
     }
 
-    /// All that its rows pass, as far as it is known before the keys are.
+    /// All tests of its rows, as far as they are known before the keys are.
     pub(crate) fn all_terms(&self) -> Vec<Term> {
         let key = Term { column: self.column.clone(), test: Test::NotNull };
         self.terms.iter().cloned().chain([key]).collect()
     }
 
-    /// Whether all values between two keys have order keys between theirs.
+    /// Whether order keys have the same order as the values.
     pub(crate) fn has_order(&self) -> bool {
         use ValueType::{Date, Int, Numeric, Timestamp, Unsigned};
         matches!(self.column.value_type, Date | Int | Numeric | Timestamp | Unsigned)
@@ -75,20 +75,20 @@ impl Part {
         !self.asked().is_empty() || self.end.is_some()
     }
 
-    /// Rows that reach as far as is asked for.
+    /// Rows up to a LIMIT boundary.
     pub(crate) fn of_end(table: TableId, columns: Columns, end: End) -> Self {
         let column = end.column().clone();
         Self { table, selects: Vec::new(), column, terms: Vec::new(), columns, end: Some(end), absent: false }
     }
 
-    /// Rows but for those with keys that others hold.
+    /// Rows without the keys of an anti-join.
     pub(crate) fn of_absent(table: TableId, columns: Columns, column: ComparedColumn, holding: Holding) -> Self {
         let Holding { key, from, conditions } = holding;
         let select = Select { key, from, conditions, bounded: true, finds: true, cut: None, end: None };
         Self { table, selects: vec![select], column, terms: Vec::new(), columns, end: None, absent: true }
     }
 
-    /// The tags that an answer tells; None: there is none.
+    /// The tags from an answer; None if there is no answer.
     pub(crate) fn tags(&self, number: usize, rows: Option<&[Key]>, ranges: bool) -> Vec<Tag> {
         let Some(end) = &self.end else {
             return self.tag(rows.and_then(|rows| values_of(&self.column, number, rows)), ranges).into_iter().collect();
@@ -104,7 +104,7 @@ impl Part {
         }
     }
 
-    /// No key: no row of its table matters.
+    /// The tag of these keys; without a key no row of the table matters.
     pub(crate) fn tag(&self, keys: Option<Vec<Value>>, ranges: bool) -> Option<Tag> {
         let mut terms = self.terms.clone();
         match keys {
@@ -132,12 +132,12 @@ pub(crate) fn keys_of(number: usize, rows: &[Key]) -> Vec<Option<&[u8]>> {
     rows.iter().filter(|(part, _)| *part == number).map(|(_, key)| key.as_deref()).collect()
 }
 
-/// The same as values of a column, sorted and distinct; None: too many, or one that has no normal form.
+/// The keys as values of a column, sorted and distinct; None if they are too many or one has no normal form.
 pub(crate) fn values_of(column: &ComparedColumn, number: usize, rows: &[Key]) -> Option<Vec<Value>> {
     // NULL equals nothing.
     let texts = keys_of(number, rows).into_iter().flatten();
     let form = |text| match column.value_type {
-        // The other column may be of another type of number.
+        // The other column may have another numeric type.
         ValueType::Int | ValueType::Unsigned | ValueType::Numeric => ValueType::Numeric.normalise_text(text),
         own => own.normalise_text(text),
     };

@@ -1,38 +1,36 @@
-//! Rows behind the last one that `ORDER BY … LIMIT` shows do not matter, and the answer itself says where that is.
+//! The LIMIT bound: rows that sort behind the last row of `ORDER BY … LIMIT` do not matter, and the answer itself has this row.
 //!
 //! # Why this is sound
 //!
-//! Let R be a table reference of the outermost block, `R.b` the first sort key, LIMIT k with or without OFFSET o, and let the
-//! answer have k rows. Let B be the key of the last of them, and T any sound predicate of R. Then `T AND R.b` *no further than
-//! B* is a sound predicate of R:
+//! Let R be a table reference of the outermost block, `R.b` the first sort key, LIMIT k with or without OFFSET o, and let the answer have k rows. Let
+//! B be the key of the last row, and T any sound predicate of R. Then `T AND R.b` *not after B* is a sound predicate of R:
 //!
-//! * What is sorted are joined rows, each with the key of the row of R in it, whatever else is joined. At least o + k of them
-//!   have a key no further than B, and the answer is made of the first o + k.
-//! * A joined row with such a key holds a row of R with such a key, for which T is true if WHERE is. As long as none of those
-//!   changes, comes or goes, these joined rows are the same: the first o + k of them, too. What a row of R further behind adds
-//!   or takes away is sorted behind them.
+//! * The server sorts joined rows, each with the key of its row of R, whatever else is joined. At least o + k of them have a key not after B, and the
+//!   answer is made of the first o + k.
+//! * A joined row with a key not after B has a row of R with this key, for which T is true if WHERE is. As long as none of these rows of R changes,
+//!   is inserted or deleted, these joined rows are the same, and so are the first o + k of them. Joined rows that a later row of R adds or removes
+//!   sort behind them.
 //!
-//! So T need not be all that WHERE says: a row that comes to satisfy what T leaves out has a new image, and that is what counts.
-//! T may be any row. Nor does it matter where LIMIT comes from, or how large OFFSET is: the answer's last row is the bound. If
-//! there are fewer rows than k, what is further behind would be shown: then T alone is the predicate.
+//! So T need not contain all of WHERE: a row that comes to satisfy the part that T lacks has a new image, and this image is tested. T may be true of
+//! any row. The value of LIMIT and OFFSET does not matter either: the bound is the answer's last row. If the answer has fewer than k rows, a row
+//! further behind would be in it: then T alone is the predicate.
 //!
-//! The answer is of one snapshot, and the fill began before it: a commit that the answer does not reflect and that touches rows
-//! up to B is found among those that raced the fill, as with all deferred tags.
+//! The answer has one snapshot, and the fill began before it. If a commit that the answer does not reflect touches rows up to B, it is among the
+//! commits that arrived during the fill, as with all deferred tags.
 //!
-//! * **Ties** are within: the bound is included.
-//! * **NULLs** come first or last. Where they come first a row of NULL matters always; if the last row's key is NULL itself, those
-//!   alone do, or, where they come last, all rows.
-//! * **Outer joins.** A row of R behind B must not be the reason why a joined row with NULLs in its place does not exist: R is
-//!   on no nullable side.
-//! * **Keys that lead from R to others** (`join_keys.rs`) are read from the rows up to B, or from more. By the above the statement is what it
-//!   were with `R.b` *no further than B* in its WHERE, as long as nothing changes that its tags name: its first o + k joined rows are
-//!   made of rows of R up to B, and of rows that meet these.
-//! * **GROUP BY**, if the key is one of its columns: a group is made of rows that have its key. So are the rows that DISTINCT makes
-//!   one, since the key is shown, and those that a function makes of one.
-//! * **Not with** window functions, which look at rows behind; nor aggregates without GROUP BY, which PostgreSQL refuses beside a
-//!   plain column, and MySQL need not; nor set operations. Nor if FOUND_ROWS() is to tell how many rows there are.
-//! * **Types** whose order is that of their order keys, and whose values the answer shows exactly: no floats, which servers
-//!   round where they show them; no texts of MySQL, of which `max_sort_length` decides how much is compared.
+//! * **Ties** are included: so is the bound.
+//! * **NULLs** sort first or last. If they sort first, a row with NULL always matters. If the last row's key is NULL itself, only rows with NULL
+//!   matter or, if they sort last, all rows.
+//! * **Outer joins.** A row of R behind B must not prevent a joined row with NULLs in its place: R is on no nullable side.
+//! * **Join paths from R to other tables** (`join_keys.rs`) start at the rows up to B, or at more. By the above, the statement returns the same as
+//!   with `R.b` *not after B* in its WHERE, as long as nothing changes that its tags name: its first o + k joined rows are made of rows of R up to B
+//!   and of rows that join these.
+//! * **GROUP BY** is allowed if the key is one of its columns: all rows of a group have the key. The same holds for rows that DISTINCT merges, since
+//!   the key is in the SELECT list, and for rows that a set-returning function makes of one row.
+//! * **Not allowed** are window functions, which read rows behind; aggregates without GROUP BY, which PostgreSQL refuses beside a plain column, but
+//!   MySQL may accept; set operations; statements after which FOUND_ROWS() is to return the total.
+//! * **Types** whose order is that of their order keys, and whose values the answer contains exactly: no floats, which servers round in output; no
+//!   texts of MySQL, of which `max_sort_length` decides how much is compared.
 
 use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
@@ -44,7 +42,7 @@ use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::parameters::{ParameterValue, Params};
 
-/// The rows of one table that matter, once the last row of the answer is known.
+/// The LIMIT bound of a table reference: gives its tags once the last row of the answer is known.
 #[derive(Clone, Debug)]
 pub struct Top {
     table: TableId,
@@ -57,33 +55,33 @@ pub struct Top {
 }
 
 impl Top {
-    /// The column of the answer that tells it.
+    /// The column of the answer with the sort key.
     pub fn column(&self) -> usize {
         self.cut.at
     }
 
-    /// The reference whose rows it tells of.
+    /// The reference that it bounds.
     pub(crate) fn place(&self) -> usize {
         self.cut.place
     }
 
-    /// What finds the last row of the page that it tells of, if the answer's last row is not that one.
+    /// Finds the last row of the derived table, if the LIMIT is that of one.
     pub(crate) fn page(&self) -> Option<Furthest> {
         let Self { cut, limit, utf8, .. } = self;
         (!cut.page.is_empty()).then(|| Furthest { cut: cut.clone(), limit: *limit, utf8: *utf8 })
     }
 
-    /// The column that its rows are sorted by.
+    /// The sort key's column.
     pub(crate) fn sorted_by(&self) -> &ComparedColumn {
         &self.cut.column
     }
 
-    /// The tags of an answer of so many rows, the last of which holds these values.
+    /// The tags for an answer of `rows` rows whose last one has these values.
     pub fn deferred_tags(&self, rows: u64, last: &[Field<'_>]) -> Vec<Tag> {
         self.conjunctions(rows, last).into_iter().map(|terms| self.tag(terms)).collect()
     }
 
-    /// What the rows have that matter then: one of these conjunctions. An empty one: any row.
+    /// The condition on the rows that matter then: a disjunction of these conjunctions. An empty conjunction is true of any row.
     pub(crate) fn conjunctions(&self, rows: u64, last: &[Field<'_>]) -> Vec<Vec<Term>> {
         let any = [Vec::new()];
         let conjunctions = self.rows.as_deref().unwrap_or(&any);
@@ -91,19 +89,19 @@ impl Top {
         tests.iter().flat_map(|test| conjunctions.iter().filter_map(|terms| self.with(terms, test))).collect()
     }
 
-    /// Of which its key passes one; None: the answer does not say how far its rows reach.
+    /// The tests of the key, of which one must pass; None if the answer gives no bound.
     pub(crate) fn bound(&self, rows: u64, last: &[Field<'_>]) -> Option<Vec<Test>> {
         let is_full = rows >= self.limit && last.len() == self.cut.width;
         last.get(self.cut.at).filter(|_| is_full).and_then(|field| self.tests(*field))
     }
 
-    /// Where the rows are that matter if this is the last one's key; None: anywhere.
+    /// The tests of rows that matter if this is the last row's key; None: any row.
     fn tests(&self, last: Field<'_>) -> Option<Vec<Test>> {
         let Cut { column, descending, nulls_first, .. } = &self.cut;
         up_to(column, Order { descending: *descending, nulls_first: *nulls_first }, last, self.utf8)
     }
 
-    /// The conjunction with the test; None if no row passes both.
+    /// The conjunction with the test added; None if no row passes both.
     fn with(&self, terms: &[Term], test: &Test) -> Option<Vec<Term>> {
         let column = &self.cut.column;
         let mut terms = terms.to_vec();
@@ -130,7 +128,7 @@ impl Top {
 }
 
 impl ReadSet {
-    /// What the answer's last row will tell, if this execution has a limit.
+    /// The LIMIT bound of this execution, if it has a limit.
     pub(crate) fn top(&self, rows: &[Rows], params: Params<'_>) -> Option<Top> {
         let cut = self.limits.cut.clone()?;
         let reference = self.references.get(cut.place)?;
@@ -139,7 +137,7 @@ impl ReadSet {
         Some(Top { table, columns, rows: rows.get(cut.place)?.clone(), cut, limit, utf8: params.client.utf8 })
     }
 
-    /// The number of rows; None: none is given, or not as a plain number.
+    /// The number of rows; None if none is given, or not as a plain number.
     pub(crate) fn rows_max(&self, limit: RowLimit, params: Params<'_>) -> Option<u64> {
         let Some(number) = limit else { return Some(1) };
         let param = params.get_number(number)?;
@@ -149,7 +147,7 @@ impl ReadSet {
             ParameterValue::Literal(Literal { kind: LiteralKind::Number, text }) => digits(text),
             ParameterValue::Integer(number) => number.try_into().ok(),
             ParameterValue::Binary(bytes) => {
-                // Another use of it may have made it a float.
+                // Another use of the parameter may have made it a float.
                 let integer = match param.declared_type {
                     0 | oid::UNKNOWN => self.usages.get(&number)?.count == 1,
                     declared => matches!(declared, oid::INT2 | oid::INT4 | oid::INT8),
@@ -163,14 +161,14 @@ impl ReadSet {
         }
     }
 
-    /// For people: the column that bounds the rows of the reference, if the answer's last row says so. The first `unknown` parameters are not
-    /// known yet.
+    /// For EXPLAIN CACHE: the column that bounds the rows of the reference by the answer's last row. The first `unknown` parameters are not known
+    /// yet.
     pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
         let cut = self.limits.cut.as_ref().filter(|cut| cut.place == place)?;
         self.may_limit(cut.limit, params, unknown).then_some(&cut.column)
     }
 
-    /// For people: whether there is a limit, or may be one.
+    /// For EXPLAIN CACHE: whether there is a limit, or may be one.
     pub(crate) fn may_limit(&self, limit: RowLimit, params: Params<'_>, unknown: u16) -> bool {
         let is_open = params.values.is_empty() || limit.is_some_and(|number| number <= u32::from(unknown));
         is_open || self.rows_max(limit, params).is_some_and(|limit| limit > 0)

@@ -1,28 +1,30 @@
-//! Where a page ends that the answer does not show.
+//! The LIMIT boundary of a query whose sort keys are not in the answer.
 //!
-//! `SELECT title FROM post ORDER BY published DESC LIMIT 10` shows no sort key; `x IN (SELECT id FROM t ORDER BY id LIMIT 3)`, a sorted branch of
-//! a UNION, or a page whose rows are counted, show nothing of theirs. How far such rows reach is asked for: the key of the row that would be the last one,
-//! by a statement of its own, with those for keys of other rows (`join_keys.rs`).
+//! `SELECT title FROM post ORDER BY published DESC LIMIT 10` does not return its sort key. `x IN (SELECT id FROM t ORDER BY id LIMIT 3)`, a sorted
+//! branch of a UNION, or a derived table whose rows are counted return no row of theirs. So the key query (`join_keys.rs`) reads the boundary of
+//! these rows: the key of the row that would be the last.
 //!
 //! # Why this is sound
 //!
-//! Let a query, wherever it stands, sort by `R.b` first and show k rows behind o others, without WHERE (or `WHERE 1=1`), so that each row of R makes at least one row that
-//! is sorted. Let B be the key of row o + k of R alone, in that order. Then at least o + k sorted rows have a key no further than B, and *no
-//! further than B* is a sound predicate of R, as in `limit_bound.rs`: what the query shows is made of rows of R up to B, whatever else it is
-//! joined with and whatever the rows of the others are.
+//! Let a query, at any place of the statement, sort by `R.b` first and return k rows behind an OFFSET of o, without WHERE (or with `WHERE 1=1`), so
+//! that each row of R makes at least one sorted row. Let B be the key of row o + k of R alone, in this order. Then at least o + k sorted rows have a
+//! key not after B, and *not after B* is a sound predicate of R, as in `limit_bound.rs`: the query's rows are made of rows of R up to B, whatever the
+//! other tables are and whatever their rows.
 //!
-//! * **Each row makes one** if R is the only item of FROM, or the first of a chain of LEFT JOINs: there it is extended with NULLs where it meets no other row. Not with
-//!   DISTINCT, HAVING, or functions that may make any number of rows of one, none among them. GROUP BY may name a key of R: then a
-//!   group holds no two rows of R, and each row is in one.
-//! * **Other states.** B is read after the answer. As long as no row up to B changed since, R has o + k rows up to B in the answer's state, too; and what
-//!   changed is found among the commits that raced the fill, as with all deferred tags.
-//! * **Fewer rows** than o + k: any row matters. So it is if the key is NULL and NULLs come last; where they come first, the rows with NULL matter, as in `limit_bound.rs`.
-//! * Of partitions and of tables with children nothing is asked; of a table that is one, its own rows alone (`ONLY`).
+//! * **Each row makes one** if R is the only item of FROM, or the first of a chain of LEFT JOINs, which extends it with NULLs if it joins no other
+//!   row. Not allowed are DISTINCT, HAVING and set-returning functions, which may make no row of one. GROUP BY may name a key of R: then a group has
+//!   one row of R, and each row is in one.
+//! * **Other states.** B is read after the answer. As long as no row up to B has changed since, R has o + k rows up to B in the answer's state, too.
+//!   A change is among the commits that arrived during the fill, as with all deferred tags.
+//! * **Fewer rows** than o + k: any row matters. So it does if the key is NULL and NULLs sort last. If they sort first, the rows with NULL matter, as
+//!   in `limit_bound.rs`.
+//! * Partitioned tables and tables with children have no key query. For a table that is a child or a partition, it reads the table's own rows
+//!   (`ONLY`).
 //!
-//! Keys lead from the rows up to B to those of other tables (`join_keys.rs`), as from other rows that a sound predicate leaves: read by the same statement, which looks
-//! for B itself. Where there is no B, or it is NULL, these keys are not all: any row of those tables matters.
+//! Join paths start at the rows up to B (`join_keys.rs`), as at other rows that a sound predicate selects. The same statement reads their keys and
+//! computes B itself. If there is no B, or it is NULL, these keys are not all: any row of those tables matters.
 //!
-//! It is asked only for references of which any row would matter otherwise: what the answer tells costs nothing.
+//! The boundary is read only for references of which any row would matter otherwise: a bound from the answer costs nothing.
 
 use freshet_types::{ComparedColumn, Dialect, Test};
 
@@ -33,15 +35,15 @@ use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::bind::Rows;
 use crate::predicate::parameters::{ParameterValue, Params};
 
-/// Ends that are asked for, for one statement.
+/// Limit of boundaries that one statement reads.
 const ENDS_MAX: usize = 4;
 
-/// What is asked for: the key of the last of so many rows.
+/// The query for a LIMIT boundary: the key of row number `before + 1`.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
-    /// The reference, among those of the whole statement.
+    /// The reference, by its place in the whole statement.
     pub(crate) place: usize,
-    /// Its table, and the column.
+    /// Its table, as a FROM item.
     from: String,
     key: String,
     column: ComparedColumn,
@@ -52,12 +54,12 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// The question, behind SELECT.
+    /// The query without its SELECT keyword.
     pub(crate) fn sql(&self) -> String {
         self.row("t0", &as_text(self.dialect, &format!("t0.{}", self.key)))
     }
 
-    /// A condition on rows of the table, under that name: true of those up to the end, if there is one and its key is not NULL.
+    /// A condition on rows of the table, under this name: true of those up to the boundary, if there is one and its key is not NULL.
     pub(crate) fn condition(&self, name: &str) -> String {
         let Self { key, order, .. } = self;
         let compares = if order.descending { ">=" } else { "<=" };
@@ -65,7 +67,7 @@ impl End {
         format!("({name}.{key} {compares} (SELECT {}){nulls})", self.row("e0", &format!("e0.{key}")))
     }
 
-    /// What the last row shows.
+    /// An expression of the last row.
     fn row(&self, name: &str, shown: &str) -> String {
         let Self { from, key, order, before, dialect, .. } = self;
         let direction = if order.descending { " DESC" } else { "" };
@@ -77,12 +79,12 @@ impl End {
         format!("{shown} FROM {from} {name} ORDER BY {name}.{key}{direction}{nulls} LIMIT 1 OFFSET {before}")
     }
 
-    /// Whether these keys are one that is not NULL and says which rows matter.
+    /// Whether these keys are one that is not NULL and gives a predicate.
     pub(crate) fn is_known(&self, keys: &[Option<&[u8]>]) -> bool {
         matches!(keys, [Some(_)]) && self.tests(keys).is_some()
     }
 
-    /// Which rows matter if these are the keys that were read; None: any row.
+    /// The tests of rows that matter if these keys were read; None: any row.
     pub(crate) fn tests(&self, keys: &[Option<&[u8]>]) -> Option<Vec<Test>> {
         let [key] = keys else { return None };
         up_to(&self.column, self.order, key.map_or(Field::Null, Field::Text), true)
@@ -94,7 +96,7 @@ impl End {
 }
 
 impl ReadSet {
-    /// The ends to ask for: of references of which any row would matter, and of which this is not true.
+    /// The boundaries to read: of references of which any row would matter, except where `is_told` is true.
     pub(crate) fn ends(&self, rows: &[Rows], is_told: impl Fn(usize) -> bool, params: Params<'_>) -> Vec<End> {
         let open = |paged: &&Paged| rows.get(paged.place).is_some_and(Option::is_none) && !is_told(paged.place);
         self.limits.paged.iter().filter(open).filter_map(|paged| self.end(paged, params)).take(ENDS_MAX).collect()
@@ -129,7 +131,7 @@ impl ReadSet {
         })
     }
 
-    /// For people: the column up to whose value at the page's end rows matter. The first `unknown` parameters are not known yet.
+    /// For EXPLAIN CACHE: the column whose value at the LIMIT boundary bounds the rows. The first `unknown` parameters are not known yet.
     pub(crate) fn described_end(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
         let paged = self.limits.paged.iter().find(|paged| paged.place == place)?;
         self.may_limit(paged.limit, params, unknown).then_some(&paged.column)

@@ -1,31 +1,31 @@
-//! Rows that go are told by the keys of all rows that matter, where images of old rows say little and the answer does not show them.
+//! Member keys: leaving rows are found by the keys of all rows that matter, if old images have few columns and the answer does not show the keys.
 //!
-//! PostgreSQL logs of an old row the columns of the replica identity alone, unless that is FULL; so does MySQL under `binlog_row_image =
-//! MINIMAL`. `SELECT count(*) FROM post WHERE author_id = 5` then goes with each update and each delete anywhere in the table. The answer does
-//! not show its rows' keys (`result_keys.rs`), as with aggregates, GROUP BY, DISTINCT, OFFSET, sub-selects, nullable sides. So they are read: the keys of all
-//! rows of the reference that satisfy its predicate T, by the statement that reads the keys of rows that lead to others (`join_keys.rs`).
+//! Of an old row, PostgreSQL logs only the columns of the replica identity, unless that is FULL. So does MySQL under `binlog_row_image = MINIMAL`. By
+//! these images, each update and each delete anywhere in the table may affect `SELECT count(*) FROM post WHERE author_id = 5`. The answer does not
+//! show the keys of its rows (`result_keys.rs`) with aggregates, GROUP BY, DISTINCT, OFFSET, sub-selects or nullable sides. So the keys of all rows
+//! of the reference that satisfy its predicate T are read, by the same key query as other keys (`join_keys.rs`).
 //!
 //! # Why this is sound
 //!
-//! Let R be a table reference, T a sound predicate of it, and K the values of the identity's columns in all rows of σ_T(R). The result
-//! stays what it is unless a row comes to satisfy T, or changes within it, or goes from it. Then:
+//! Let R be a table reference, T a sound predicate of it, and K the values of the identity's columns in all rows of σ_T(R). The result stays the same
+//! unless a row enters T, changes within it, or leaves it. Then:
 //!
-//! * Whatever comes to satisfy T has a new image that does, and in which a column that T compares, or the key, changed: [`RowSet::Enters`].
-//!   New images are whole, but for what did not change, which passes every test.
-//! * Whatever changes within T, or goes from it, is a row of σ_T(R). Its key is in K, or it came after K was read.
+//! * A row that enters has a new image that satisfies T, and a column that T compares, or the key, changed: [`RowSet::Enters`]. New images are
+//!   complete except for unchanged values, which pass every test.
+//! * A row that changes within T or leaves it is a row of σ_T(R). Its key is in K, or the row was inserted after K was read.
 //!
-//! **K is read later than the answer**, and a row that went between the two readings is in K no more. Such a commit was delivered before the stream
-//! passed an end of the log that was read behind K. So until then the fill stays one, commits are held against T as without all this,
-//! where what an old image lacks passes, and each that is hit must be in the fill's proof: `set_members` in the cache. Whatever is delivered later
-//! is not in K's snapshot, and meets both tags. The simulator has both rules and finds a stale answer without either of them.
+//! **K is read later than the answer**, and a row that was deleted between the two reads is not in K. Such a commit was delivered before the stream
+//! passed a log end that was read after K. So until then the fill continues: commits are tested with T as without this mechanism, where columns
+//! missing in an old image pass, and each commit that matches must be in the fill's proof (`set_members` in the cache). A commit that is delivered
+//! later is not in K's snapshot, and both tags are tested. The simulator has both rules and finds a stale answer without either of them.
 //!
-//! More rows may be asked for than T leaves: more keys are more rows. So T is written as far as it can be (`key_conditions.rs`), and a reference that is
-//! reached by keys of others (`join_path.rs`) is joined to them in the same statement, hence in the same snapshot as these keys.
+//! The key query may return more rows than T: more keys mean more rows. So T is written as far as possible (`key_conditions.rs`). A reference that is
+//! found by keys of other tables (`join_path.rs`) is joined with them in the same statement, hence in the same snapshot as these keys.
 //!
-//! A composite identity is told column by column, a superset. Tags of K mention the identity's columns, too: an update of the key alone
-//! changes no answer, but makes K another.
+//! A composite identity is tested column by column, which includes more rows. Tags of K include the identity's columns, too: an update of the key
+//! alone does not change the answer, but it changes K.
 //!
-//! More than [`KEYS_MAX`](crate::dependency::key_query::KEYS_MAX) of them, or one without a normal form: T is tested on old and new images.
+//! If there are more than [`KEYS_MAX`](crate::dependency::key_query::KEYS_MAX) keys, or one without a normal form, T is tested on old and new images.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,35 +38,35 @@ use crate::dependency::key_query::{Key, Select, values_of};
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::key_types::{compare_alike, compare_by_keys};
 
-/// For people.
+/// For EXPLAIN CACHE.
 pub(crate) const BY_THEIR_KEYS: &str = ", by the keys of these rows";
 
-/// Rows of a table reference that are told by their own keys.
+/// A table reference of which leaving rows are found by their keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     table: TableId,
     rows: Matching,
     /// The columns of the replica identity.
     key: Vec<ComparedColumn>,
-    /// The number of the question for the first of them; the others follow.
+    /// The number of the query for the first of them; the others follow.
     number: usize,
-    /// The SELECTs that find the rows, their key being the name of the table; none: they are not asked for.
+    /// The SELECTs that find the rows; their `key` is the table's name. Empty if the keys are not read.
     selects: Vec<Select>,
     /// The columns that the statement mentions.
     columns: Columns,
 }
 
-/// What rows pass.
+/// The predicate of the rows.
 #[derive(Clone, Debug)]
 pub(crate) enum Matching {
-    /// One of these conjunctions.
+    /// A disjunction of these conjunctions.
     Constants(Vec<Vec<Term>>),
-    /// What the part with this number tells.
+    /// The tag of the part with this number.
     Part(usize),
 }
 
 impl Members {
-    /// The rows of this reference, asked for by questions from this number on.
+    /// The rows of this reference, whose queries are numbered from `number` on.
     pub(crate) fn of(
         reference: &TableReference,
         key: Vec<ComparedColumn>,
@@ -78,7 +78,7 @@ impl Members {
         Self { table, rows, key, number, selects, columns }
     }
 
-    /// The part that tells what rows pass.
+    /// The part that has the rows' predicate.
     pub(crate) fn part(&self) -> Option<usize> {
         if let Matching::Part(number) = self.rows { Some(number) } else { None }
     }
@@ -91,12 +91,12 @@ impl Members {
         &mut self.selects
     }
 
-    /// Nothing is asked.
+    /// Stops reading the keys.
     pub(crate) fn leave(&mut self) {
         self.selects.clear();
     }
 
-    /// The number behind those of its questions.
+    /// The first number behind those of its queries.
     pub(crate) fn next_number(&self) -> usize {
         self.number + self.key.len()
     }
@@ -105,7 +105,7 @@ impl Members {
         self.table
     }
 
-    /// How many questions there are.
+    /// The number of queries.
     pub(crate) fn questions(&self) -> usize {
         self.key.len()
     }
@@ -114,14 +114,14 @@ impl Members {
         !self.selects.is_empty() && self.selects.iter().all(|select| select.bounded)
     }
 
-    /// Which rows the tags name.
+    /// The rows that the tags name.
     pub(crate) fn named(&self) -> NamedRows {
         let mut key = self.key.clone();
         key.sort_unstable();
         NamedRows { table: self.table, key: key.into(), columns: self.with_key(&self.columns) }
     }
 
-    /// Each question with its number.
+    /// Each query with its number.
     pub(crate) fn asked(&self, quoted: impl Fn(&str) -> String) -> Vec<(usize, Select)> {
         let selects = if self.is_asked() { &self.selects[..] } else { &[] };
         let numbered = self.key.iter().zip(self.number..);
@@ -139,7 +139,7 @@ impl Members {
         conjunctions.iter().map(tag).collect()
     }
 
-    /// The tags of rows that pass these, or what is constant, by their keys; None: these are not known.
+    /// The tags of these rows by their keys; `of_part` is the predicate of the part. None if the keys are not known.
     pub(crate) fn tags(&self, of_part: Option<&[Term]>, rows: &[Key]) -> Option<Vec<Tag>> {
         let conjunctions: Vec<&[Term]> = match (&self.rows, of_part) {
             (_, Some(terms)) => vec![terms],
@@ -185,7 +185,7 @@ fn names_of(terms: &[Term]) -> impl Iterator<Item = &Arc<str>> {
 }
 
 impl ReadSet {
-    /// The columns of the reference's replica identity, if old images hold no more and their values can be read.
+    /// The columns of the reference's replica identity, if old images have no other columns and their values can be read.
     fn identity(&self, place: usize) -> Option<Vec<ComparedColumn>> {
         let table = &self.references.get(place)?.table;
         let ReplicaIdentity::Columns(names) = &table.identity else { return None };
@@ -198,7 +198,7 @@ impl ReadSet {
         names.iter().map(column).collect::<Option<Vec<_>>>().filter(|key| !key.is_empty())
     }
 
-    /// The same if old images of the reference's rows lack what one of these conjunctions asks for.
+    /// The same, if old images of the reference's rows lack a column that one of these conjunctions compares.
     pub(crate) fn lacking<'t>(
         &self,
         place: usize,
@@ -215,18 +215,18 @@ impl ReadSet {
         !conjunctions.all(is_told)
     }
 
-    /// For people: whether rows with constants that go are told by their keys.
+    /// For EXPLAIN CACHE: whether leaving rows with constants are found by their keys.
     pub(crate) fn has_members(&self, place: usize, rows: &Rows) -> bool {
         self.wants_members(place, rows) && self.identity(place).is_some()
     }
 
-    /// Whether they are to be, if their keys can be read.
+    /// Whether they should be, if their keys can be read.
     pub(crate) fn wants_members(&self, place: usize, rows: &Rows) -> bool {
         let is_keyed = self.limits.keyed.iter().any(|keyed| keyed.place == place);
         !is_keyed && self.lacks(place, rows.iter().flatten().map(Vec::as_slice))
     }
 
-    /// For people: the same of rows to which keys of others lead.
+    /// For EXPLAIN CACHE: the same for rows that join keys of other tables find.
     pub(crate) fn has_led_members(&self, place: usize, rows: &Rows, ways: &Ways<'_>) -> bool {
         let column = ways.reached().find(|(reached, _)| *reached == place);
         let column = column.and_then(|(_, ways)| Some(&ways.first()?.first()?.0.to_column));

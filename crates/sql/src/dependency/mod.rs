@@ -1,8 +1,11 @@
-//! What a cached result depends on, once its parameters are known.
+//! The dependencies of a cached result, once its parameters are known.
 //!
-//! In go the analysis of a statement and the parameters of one execution; out come the tags that say which changed rows affect the result, and the
-//! queries for keys that only the database knows. Each file has one kind of dependency and, at its top, the argument why it is sound: limits, keys of result
-//! rows, keys of rows in other tables, rows that NOT EXISTS drops.
+//! The input is the analysis of a statement and the parameters of one execution. The output is the tags, which say which changed rows affect the
+//! result, and the queries for keys that only the database knows. Each file handles one kind of dependency and gives at its top the argument why it
+//! is sound: limits, keys of result rows, keys of rows in other tables, anti-joins.
+//!
+//! A *sound predicate* of a table reference is true of every row that matters: the table's other rows could be deleted without changing the result. A
+//! row *enters* if a change makes it satisfy the predicate; it *leaves* if it is deleted or a change makes it fail the predicate.
 
 pub(crate) mod answer;
 pub(crate) mod anti_join;

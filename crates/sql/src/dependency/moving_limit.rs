@@ -1,36 +1,35 @@
-//! Limits that move: one answer for all values of a parameter up to the next row that it decides on.
+//! Moving limits: one answer for all values of a parameter up to the next row that it decides on.
 //!
-//! A session's row is read by `session_key = 'k' AND expire_date > '<now>'`. The parameter is another one each time, so no text
-//! comes twice. But the answer says itself until when it stays the same: as long as `<now>` has not reached the `expire_date`
-//! that it shows.
+//! An application reads a session's row by `session_key = 'k' AND expire_date > '<now>'`. The parameter has a new value each time, so no text comes
+//! twice. But the answer shows how long it stays the same: until `<now>` reaches the `expire_date` in it.
 //!
 //! # Why this is sound
 //!
-//! Let `R.c > p` be one of the conditions that WHERE of the outermost block joins by AND, let p be used nowhere else, and let
-//! each row of the answer A(p₀) show c. Let the statement neither group nor aggregate, and have neither DISTINCT, OFFSET nor
-//! window functions: each row of the answer is made of one joined row.
+//! Let `R.c > p` be one of the conditions that WHERE of the outermost block joins by AND. Let p have no other use, and let each row of the answer
+//! A(p₀) contain c. Let the statement neither group nor aggregate, and have neither DISTINCT, OFFSET nor window functions: each row of the answer is
+//! made of one joined row.
 //!
-//! * For p ≥ p₀ the joined rows that WHERE leaves are those that it leaves for p₀ and whose c is more than p: whatever else is
-//!   joined, and on whatever side of an outer join R is, the condition is tested on joined rows.
-//! * If each c that A(p₀) shows is more than p, too, then all rows of A(p₀) are among these. Without LIMIT they are all. With it
-//!   they are the first ones of more rows, so they are the first ones of these.
-//! * So A(p) = A(p₀) for p₀ ≤ p < min c; with `>=` for p₀ ≤ p ≤ min c; mirrored for `<` and `<=`. If A(p₀) has no row, then no
-//!   A(p) has one for p ≥ p₀. With several such conditions each parameter may move within its own bounds.
+//! * For p ≥ p₀, the joined rows that satisfy WHERE are those that satisfy it for p₀ and whose c is greater than p. The condition is tested on joined
+//!   rows, so this holds whatever else is joined and on whatever side of an outer join R is.
+//! * If each c in A(p₀) is greater than p, all rows of A(p₀) are among these. Without LIMIT they are all of them. With LIMIT they are the first of a
+//!   larger set, so they are also the first of this one.
+//! * So A(p) = A(p₀) for p₀ ≤ p < min c; with `>=` for p₀ ≤ p ≤ min c; mirrored for `<` and `<=`. If A(p₀) has no row, no A(p) with p ≥ p₀ has one.
+//!   With several such conditions, each parameter may move within its own bounds.
 //!
-//! Both answers are functions of the same database: A(p) is a function of A(p₀) and p alone. So nothing has to be added to the tags. As
-//! long as the entry of p₀ is kept true, so is what it says for p.
+//! Both answers are functions of the same database state: A(p) is a function of A(p₀) and p alone. So the tags stay the same: as long as the entry of
+//! p₀ is valid, it is valid for p.
 //!
-//! What does not hold: anything beyond p₀ in the other direction, where rows may appear that A(p₀) does not show; nor
-//! anything that the largest c says, or the first row alone; nor a page behind OFFSET, from whose hidden rows some may go.
+//! The answer says nothing about values beyond p₀ in the other direction, where rows may appear that A(p₀) does not contain. The largest c gives no
+//! bound, and neither does the first row alone. OFFSET is excluded, since some of the skipped rows may leave.
 //!
-//! * **NULL** satisfies no comparison, so no row of an answer shows it. If one does, this says nothing.
-//! * **Values** are read only where their form is beyond doubt, and compared as whole numbers or microseconds: p by the rules
-//!   of `predicate/bind.rs` for a column of this type, c by those for answers. MySQL's TIMESTAMP is shown and compared in the session's zone, in
-//!   which an hour may come twice: it is read where the zone is one offset from UTC, as if it were a DATETIME, since their order is then
-//!   the same; and within the years that each TIMESTAMP has, since the servers compare what they cannot convert in another way. MySQL
-//!   compares the three operands of BETWEEN together: its limits are read where both of them are compared exactly.
-//! * **Errors.** A parameter may be beyond the type that the server gives it, and is refused then. So it may move only within the
-//!   smallest type of integers that the known value of p fits in.
+//! * **NULL** satisfies no comparison, so no row of an answer contains it. If one does, the answer gives no bounds.
+//! * **Values** are read only if their form is certain, and are compared as integers or microseconds: p by the rules of `predicate/bind.rs` for a
+//!   column of this type, c by those for answers. MySQL prints and compares a TIMESTAMP in the session's time zone, in which an hour may occur twice.
+//!   It is read as a DATETIME if the zone is one offset from UTC, since the order is the same then, and within the years of every TIMESTAMP, since
+//!   the servers compare values that they cannot convert in another way. MySQL compares the three operands of BETWEEN together: its limits are read
+//!   if both are compared exactly.
+//! * **Errors.** The server refuses a parameter that is out of range of its type. So a parameter may move only within the smallest integer type that
+//!   contains the value of p.
 
 use freshet_types::{Value, ValueType};
 
@@ -38,17 +37,17 @@ use crate::analysis::{Moving, ReadSet};
 use crate::dependency::answer::{Field, shown_value};
 use crate::predicate::parameters::{Client, Parameter, Params};
 
-/// Digits of a time in MediaWiki's form, `YYYYMMDDhhmmss`: of equal length, they are in the order of their numbers.
+/// Digits of a time in MediaWiki's form, `YYYYMMDDhhmmss`. Texts of this length have the order of their numbers.
 const DIGITS: usize = 14;
 
-/// From 1971 to 2037, in microseconds: each TIMESTAMP can be of these years, at whatever offset from UTC.
+/// From 1971 to 2037, in microseconds: a TIMESTAMP can have these years at every offset from UTC.
 const ZONED: std::ops::Range<i64> = 31_536_000_000_000..2_145_916_800_000_000;
 
-/// Where each moving limit of an execution is.
+/// The value of each moving limit of an execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Positions(Box<[i64]>);
 
-/// From where to where, both included, each may move without another answer.
+/// The range, both ends inclusive, in which each limit may move without changing the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach(Box<[(i64, i64)]>);
 
@@ -61,7 +60,7 @@ impl Reach {
 }
 
 impl Moving {
-    /// The bounds between which it may move from `at`, if the answer shows values of `shown` only.
+    /// The range of the limit around `at`, if all values in the answer are within `shown`.
     fn bounds(&self, at: i64, shown: Option<(i64, i64)>) -> (i64, i64) {
         let step = i64::from(!self.included);
         let (lowest, highest) = if self.column.value_type.is_date() { (i64::MIN, i64::MAX) } else { of_width(at) };
@@ -76,7 +75,7 @@ impl Moving {
 
     fn shown(&self, row: &[Field<'_>], utf8: bool) -> Option<i64> {
         let field = row.get(self.at).filter(|_| row.len() == self.width)?;
-        // Zero bytes at the end are not in the normal form, but count in the order.
+        // The normal form has no trailing zero bytes, but they count in the order.
         if self.column.value_type == ValueType::Bytes && !matches!(field, Field::Text(bytes) if bytes.len() == DIGITS) {
             return None;
         }
@@ -84,7 +83,7 @@ impl Moving {
     }
 }
 
-/// The range of the smallest type of integers that holds it.
+/// The range of the smallest integer type that contains the number.
 fn of_width(number: i64) -> (i64, i64) {
     if i16::try_from(number).is_ok() {
         (i16::MIN.into(), i16::MAX.into())
@@ -95,7 +94,7 @@ fn of_width(number: i64) -> (i64, i64) {
     }
 }
 
-/// A value in an order that is the server's.
+/// A value as a number in the server's order.
 fn number(column: ValueType, value: &Value) -> Option<i64> {
     match (column, value) {
         (_, Value::Int(number) | Value::Moment(number)) => Some(*number),
@@ -108,12 +107,12 @@ fn number(column: ValueType, value: &Value) -> Option<i64> {
 }
 
 impl ReadSet {
-    /// The parameters that are limits which may move, by their numbers.
+    /// The numbers of the parameters that are moving limits.
     pub fn moving_parameters(&self) -> impl Iterator<Item = u32> {
         self.limits.moving.iter().map(|moving| moving.operand.parameter)
     }
 
-    /// Whether all of them limit dates and times, so that they probably are the clock. Other limits may come again, as those of pages do.
+    /// Whether all of them limit dates and times, so that they are probably the clock. Other limits may recur, as those of pagination do.
     pub fn moves_with_clock(&self) -> bool {
         self.limits
             .moving
@@ -121,12 +120,12 @@ impl ReadSet {
             .all(|moving| moving.column.value_type.is_date() || moving.column.value_type == ValueType::Bytes)
     }
 
-    /// The columns of the answer that show what they limit.
+    /// The columns of the answer with the limited values.
     pub fn moving_columns(&self) -> impl Iterator<Item = usize> {
         self.limits.moving.iter().map(|moving| moving.at)
     }
 
-    /// What [`Positions`] and [`Reach`] of this statement are about, for keys.
+    /// Appends to a key the conditions that [`Positions`] and [`Reach`] of this statement refer to.
     pub fn write_moving(&self, key: &mut Vec<u8>) {
         key.push(self.limits.moving.len() as u8);
         for Moving { operand, column, at, is_lower, included, is_zoned, .. } in &self.limits.moving {
@@ -139,7 +138,7 @@ impl ReadSet {
         }
     }
 
-    /// Where its moving limits are; None: it has none, or one is not understood.
+    /// The values of its moving limits; None if it has none or one cannot be read.
     pub fn positions(&self, params: &[Parameter<'_>], client: Client) -> Option<Positions> {
         if !client.utc && self.dialect.is_mysql_family() && self.limits.moving.iter().any(|moving| moving.is_zoned) {
             return None;
@@ -153,7 +152,7 @@ impl ReadSet {
     fn position(&self, moving: &Moving, params: Params<'_>) -> Option<i64> {
         let column = moving.column.value_type;
         let value = self.value(column, moving.operand, params)?;
-        // MySQL compares a date with a time of day without cutting it off.
+        // MySQL compares a date with a time of day without truncation.
         let is_cut = || self.value(ValueType::Timestamp, moving.operand, params).as_ref() != Some(&value);
         if column == ValueType::Date && self.dialect.is_mysql_family() && is_cut() {
             return None;
@@ -166,8 +165,7 @@ impl ReadSet {
         number(column, &value).filter(|at| !moving.is_zoned || ZONED.contains(at))
     }
 
-    /// How far the limits may move from `at` while the answer stays one of these rows; `read` tells the values of one. None: it is not
-    /// known.
+    /// The ranges around `at` within which the answer stays one of these rows; `read` returns the values of one. None if they are unknown.
     pub fn reach<'a, R>(
         &self,
         at: &Positions,
@@ -186,7 +184,7 @@ impl ReadSet {
         }
         let limits = self.limits.moving.iter().zip(&at.0).zip(shown);
         let reach = Reach(limits.map(|((moving, at), shown)| moving.bounds(*at, shown)).collect());
-        // An answer that contradicts its conditions was not understood.
+        // An answer that contradicts its own conditions was misread.
         reach.covers(at).then_some(reach)
     }
 }

@@ -1,4 +1,4 @@
-//! Parameters that MySQL and MariaDB complete by the current date, or read by a table of zones (`analyze/mysql_times.rs`).
+//! Parameters that MySQL and MariaDB complete with the current date, or convert by a time zone table (`analyze/mysql_times.rs`).
 
 use freshet_types::Reason;
 
@@ -11,7 +11,7 @@ use crate::predicate::parameters::{Parameter, ParameterValue};
 pub(crate) const TIME_AMONG_DATES: Reason = Reason::Construct("a TIME among dates, which the current date completes,");
 
 impl ReadSet {
-    /// A TIME that is compared with a date, or stands for one, is completed with the current date.
+    /// An error if a TIME is compared with a date or used as one: the current date completes it.
     pub(crate) fn refuse_completed_times(&self) -> Result<(), Reason> {
         let completed = self.dates.times && self.dates.date_time && self.dialect.is_mysql_family();
         if completed { Err(TIME_AMONG_DATES) } else { Ok(()) }
@@ -29,7 +29,7 @@ impl ReadSet {
         if completes { Err(TIME_AMONG_DATES) } else { Ok(()) }
     }
 
-    /// An error if a zone is a name.
+    /// An error if a time zone is given by name.
     pub(crate) fn refuse_named_zones(&self, params: &[Parameter<'_>]) -> Result<(), Reason> {
         for (number, _) in self.usages.iter().filter(|(_, usage)| usage.is_offset) {
             let at = |base: u32| usize::try_from(number.checked_sub(base)?.checked_sub(1)?).ok();

@@ -1,56 +1,56 @@
-//! Statements that Freshet writes itself: names, keys, and constants.
+//! The text of Freshet's own queries: names, keys, and constants.
 //!
-//! Constants stand between marks, so that the same statement can be sent with the constants in their places, or prepared once and
-//! executed with others: to plan a query for a few keys costs the database more than to run it.
+//! Marks enclose each constant, so that a query can be sent with its constants in place, or prepared once and executed with other constants: planning
+//! a query for a few keys costs the database more than executing it.
 
 use std::fmt::Write as _;
 
 use freshet_types::Dialect;
 
-/// Stands on both sides of a constant. Nothing else holds it: see [`marked`] and [`quoted`].
+/// Encloses a constant. No other text contains it: see [`marked`] and [`quoted`].
 pub(crate) const MARK: char = '\u{1}';
 
-/// A statement with parameters, and their values as text.
+/// A query with parameters, and their values as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameterised {
-    /// `$1` stands for the first of them.
+    /// `$1` is the first parameter.
     pub sql: String,
     /// As text, without quotes.
     pub parameters: Vec<String>,
 }
 
 impl Parameterised {
-    /// The statement and its parameters.
+    /// The query and its parameters.
     pub fn parts(&self) -> (&str, Vec<&str>) {
         (&self.sql, self.parameters.iter().map(String::as_str).collect())
     }
 }
 
-/// A key as a text. Not as one of the connection: under its collation two keys may be one.
+/// A key as text, without the connection's collation, in which two keys may be equal.
 pub(crate) fn as_text(dialect: Dialect, key: &str) -> String {
     if dialect.is_mysql_family() { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") }
 }
 
-/// A name, or what is none for one with a mark in it: no query that would need it is answered.
+/// A quoted name. A name that contains the mark becomes an invalid one, so that its query fails.
 pub(crate) fn quoted(dialect: Dialect, name: &str) -> String {
     let quote = if dialect.is_mysql_family() { "`" } else { "\"" };
     let name = if name.contains(MARK) { "" } else { name };
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
-/// A constant that may become a parameter: a number, or a string without a type of its own, in quotes.
+/// A constant that may become a parameter: a number, or a string in quotes without a declared type.
 pub(crate) fn marked(constant: &str) -> String {
     format!("{MARK}{constant}{MARK}")
 }
 
-/// With all constants in their places.
+/// The query with all constants in place.
 pub(crate) fn in_place(mut sql: String) -> String {
     sql.retain(|letter| letter != MARK);
     sql
 }
 
-/// With parameters of PostgreSQL instead, which become what the constants would: a string what it is compared with, a number one of its own type or a wider one.
-/// More than the protocol can count stay in their places.
+/// The query with PostgreSQL's parameters. They get the types that the constants would get: a string the type that it is compared with, a number its
+/// own type or a wider one. Constants beyond the protocol's limit stay in place.
 pub(crate) fn as_parameters(sql: &str) -> Parameterised {
     if sql.matches(MARK).count() / 2 > usize::from(u16::MAX) {
         return Parameterised { sql: in_place(sql.to_owned()), parameters: Vec::new() };

@@ -1,6 +1,6 @@
-//! What one execution of a statement depends on.
+//! The dependencies of one execution of a statement.
 //!
-//! The tables and columns are the same for each execution; which rows matter is told by its parameters (`predicate/bind.rs`).
+//! Tables and columns are the same for each execution. The parameters decide which rows matter (`predicate/bind.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::predicate::bind::{self, Rows, is_never};
 use crate::predicate::parameters::{Client, Parameter, ParameterValue, Params};
 use crate::predicate::{Atom, Operand, Question};
 
-/// What one execution depends on.
+/// The dependencies of one execution.
 #[derive(Clone, Debug)]
 pub struct Bound {
-    /// The rows and columns.
+    /// The rows and columns that are known before execution.
     pub tags: Vec<Tag>,
-    /// What is to be read to know the rows of tags that are told later.
+    /// The join-key dependencies, whose keys a key query reads.
     pub join_keys: Option<JoinKeys>,
-    /// What the last row of the answer tells of further rows.
+    /// The LIMIT bound, which the last row of the answer gives.
     pub top: Option<Top>,
-    /// What all of its rows tell of rows that go.
+    /// The result keys, which all rows of the answer give.
     pub keys: Option<Keys>,
-    /// The end that both ask for is not that of the answer, but of this page among its rows.
+    /// If set, `top` and `keys` refer to this derived table in the answer, not to the answer.
     pub page: Option<Furthest>,
 }
 
@@ -89,7 +89,7 @@ impl ReadSet {
         Ok(Bound { tags, join_keys, top, keys, page })
     }
 
-    /// Whether keys may have to be read; not so of most statements, whose constants say which rows matter.
+    /// Whether a key query may be needed. Most statements need none: their constants say which rows matter.
     fn may_have_join_keys(&self, rows: &[Rows]) -> bool {
         let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
         self.edges.iter().any(leads_on)
@@ -98,22 +98,21 @@ impl ReadSet {
             || rows.iter().enumerate().any(|(place, rows)| self.wants_members(place, rows))
     }
 
-    /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date
-    /// under DateStyle, say), rather than those of the execution. `opaque`: the normalized query still holds quoted text.
+    /// Whether a constant in the statement's text may be read under the settings at parse time (a date under DateStyle, say) instead of those at
+    /// execution. `opaque`: the normalized query still contains quoted text.
     pub fn reads_settings_at_parse(&self, own_params: u16, literals: &[Literal], opaque: bool) -> bool {
         let may_be_date = |number: u32| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
         let text = |(literal, number): (&Literal, u32)| literal.kind == LiteralKind::String && may_be_date(number);
         self.dates.date_time && (opaque || literals.iter().zip(u32::from(own_params) + 1..).any(text))
     }
 
-    /// One line per table reference, and per view or other relation without rows of its own, for people: what of it
-    /// matters.
+    /// For EXPLAIN CACHE: one line for each table reference, and for each view or other relation without rows of its own: which of its rows and
+    /// columns matter.
     pub fn describe(&self) -> Vec<String> {
         self.described(self.params(&[], Client::PLAIN), 0)
     }
 
-    /// The same for a text with these literals; what its own parameters will be, before them, is not known. Err: why it is not
-    /// cached with them.
+    /// The same for a text with these literals; the parameters before them are not known. Err: why it is not cached with these literals.
     pub fn describe_text(&self, own_params: u16, literals: &[Literal], client: Client) -> Result<Vec<String>, Reason> {
         let own = std::iter::repeat_n(ParameterValue::Null, own_params.into());
         let values = own.chain(literals.iter().map(ParameterValue::Literal));
@@ -189,7 +188,7 @@ impl ReadSet {
         lines
     }
 
-    /// A test in the place of one whose constants are not known.
+    /// A test that stands for one with unknown constants.
     fn sketched(&self, atom: &Atom) -> Option<Test> {
         match &atom.question {
             Question::Row(residual) => self.row_test(residual, None),
@@ -197,7 +196,7 @@ impl ReadSet {
         }
     }
 
-    /// The tables of which any row matters, whatever the parameters are.
+    /// The tables of which any row matters, whatever the parameters.
     pub(crate) fn unbounded(&self) -> BTreeSet<TableId> {
         let bound = |reference: &TableReference| bind::rows(&reference.predicate, |atom| self.sketched(atom));
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
@@ -217,7 +216,7 @@ impl ReadSet {
     }
 }
 
-/// Adds to conjunctions in words that the last row bounds this column.
+/// Adds to described conjunctions that the last row bounds this column.
 fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
     let Some(cut) = column.map(|column| format!("{} up to the last row's", column.name)) else { return };
     for terms in &mut *conjunctions {
@@ -228,7 +227,7 @@ fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
     }
 }
 
-/// The same of a column.
+/// The same for a column.
 fn sketch(question: &Question) -> Test {
     match question {
         Question::In(operands) if operands.len() == 1 => Test::In([Value::Int(0)].into()),

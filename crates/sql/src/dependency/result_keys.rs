@@ -1,58 +1,56 @@
-//! Rows of the answer that go are told by their keys, where images of old rows say little else, or no other row matters.
+//! Result keys: leaving rows of the answer are found by their keys, if old images have few columns or no other row matters.
 //!
-//! PostgreSQL logs of an old row the columns of the table's replica identity alone, unless that is FULL. So an update or delete
-//! anywhere in the table may have taken a row out of `author_id = 5`, as far as the image of it tells. But the answer itself
-//! says which rows are in it, if it shows their keys.
+//! Of an old row, PostgreSQL logs only the columns of the table's replica identity, unless that is FULL. By this image, each update or delete
+//! anywhere in the table may have removed a row from `author_id = 5`. But the answer itself says which rows it is made of, if it contains their keys.
 //!
 //! # Why this is sound
 //!
-//! Let R be a table reference of the outermost block, T a sound predicate of R, and K the values of the identity's columns in
-//! all rows of the answer. Then the answer stays what it is as long as no row of R *comes to satisfy T, or is changed within
-//! T*, and no row whose key is in K goes or changes:
+//! Let R be a table reference of the outermost block, T a sound predicate of R, and K the values of the identity's columns in all rows of the answer.
+//! Then the answer stays the same as long as no row of R *enters T or changes within T*, and no row whose key is in K is deleted or changed:
 //!
-//! * Each joined row holds a row of R, since R is on no nullable side. A row of R whose key is not in K is in no joined row that
-//!   the answer shows. If it goes, or comes to fail T, joined rows go that were not shown: nothing else is made of them without
-//!   GROUP BY, aggregates, DISTINCT, window functions and OFFSET. With LIMIT the first rows stay the first.
-//! * Whatever comes to satisfy T, or changes and satisfies it still, has a new image that does: [`RowSet::Enters`]. New images
-//!   are whole, but for what did not change, which passes every test.
+//! * Each joined row has a row of R, since R is on no nullable side. A row of R whose key is not in K is in no joined row of the answer. If it
+//!   leaves, joined rows disappear that were not in the answer; without GROUP BY, aggregates, DISTINCT, window functions and OFFSET nothing else is
+//!   computed from them. With LIMIT the first rows stay the first.
+//! * A row that enters T, or changes within it, has a new image that satisfies T: [`RowSet::Enters`]. New images are complete except for unchanged
+//!   values, which pass every test.
 //! * Sub-queries that read the same table have references and tags of their own.
-//! * Several references may be told so at once: taking rows away that are not shown shows no others.
-//! * Keys that lead from R to other tables (`join_keys.rs`) may be read after such a row went, and then lack its value. The
-//!   row is in no joined row any more that the result is to show, whatever these tables hold; and what brings it back enters.
+//! * Several references may use result keys at once: deleting rows that are not in the answer adds no others to it.
+//! * Join paths from R to other tables (`join_keys.rs`) may be read after such a row left, and then lack its value. The row is in no joined row that
+//!   the result contains any more, whatever these tables contain; and a change that brings it back enters.
 //!
-//! The keys are of the answer's snapshot, and both tags are told when the fill ends: a commit that the answer does not reflect
-//! is found among those that raced the fill, as with all deferred tags.
+//! The keys have the answer's snapshot, and both tags are added when the fill ends: a commit that the answer does not reflect is among those that
+//! arrived during the fill, as with all deferred tags.
 //!
-//! **LIMIT** bounds the rows that enter (`limit_bound.rs`): what comes behind the last row is not shown.
+//! **LIMIT** bounds the rows that enter (`limit_bound.rs`): a row behind the last one is not in the answer.
 //!
-//! The old image always has the identity's columns, or lacks them and passes every test. It need not be known here which
-//! columns these are: other ones would be absent, and cost precision alone.
+//! The old image always has the identity's columns, or it lacks them and passes every test. Which columns these are need not be exact here: wrong
+//! ones would be missing in the image, and would only cost precision.
 //!
-//! Where old images are whole (REPLICA IDENTITY FULL; MySQL, unless `binlog_row_image` says otherwise) T is as precise by itself.
+//! If old images are complete (REPLICA IDENTITY FULL; MySQL, unless `binlog_row_image` says otherwise), T alone is as precise.
 //!
-//! # LIMIT without ORDER BY
+//! # Unordered LIMIT
 //!
-//! It leaves open which rows are shown: any k of those that there are without it are a right answer. Let the answer have k rows.
-//! Then it stays a right one as long as no row whose key is in K goes or changes, whatever comes and goes beside:
+//! Without ORDER BY the server may return any rows: any k rows of the result without LIMIT are a correct answer. Let the answer have k rows. Then it
+//! stays correct as long as no row whose key is in K is deleted or changed, whatever happens to other rows:
 //!
-//! * Each of its rows was made of rows of R with keys in K, and would be if R held no other. It still is, since rows of R neither
-//!   take others of the result away nor change them: R is on no nullable side, and nothing looks at more rows than one.
-//! * So for each such reference by itself. The tags of all others hold whatever rows R has, fewer ones among them: so keys that
-//!   lead from R to them are read from the rows of these keys alone, if the answer has k rows.
+//! * Each of its rows was made of rows of R with keys in K, and would be made if R had no other rows. It still is, since rows of R neither remove
+//!   other rows of the result nor change them: R is on no nullable side, and nothing reads more than one row.
+//! * This holds for each such reference by itself. The tags of the other references hold whatever rows R has, also fewer. So join paths from R to
+//!   them start at the rows of these keys alone, if the answer has k rows.
 //!
-//! If there are fewer rows than k, these are all: then what enters matters, as without LIMIT. The key is that of the replica identity, or
-//! the primary key. That it tells rows apart is not needed here: what has the same key hits, too.
+//! If the answer has fewer than k rows, these are all: then entering rows matter, as without LIMIT. The key is that of the replica identity, or the
+//! primary key. It need not be unique here: another row with the same key invalidates, too.
 //!
-//! # Rows that nothing bounds
+//! # References without conditions
 //!
-//! Where T is any row (`ORDER BY` a text and LIMIT, a function of a column), images are whole and the columns that select
-//! (`analyze/mentioned_columns.rs`) are fewer than those that the statement mentions, any change would hit. But a row whose key is not in K
-//! is in no joined row that is shown; as long as the columns that select stay what they are, so does whether it is shown, and
-//! where it is sorted. So beside the keys there is a tag of all rows that *enter by a change of these columns*. ORDER BY decides
-//! what is shown only with LIMIT, and by names of the list or numbers it may mean what is shown alone: then not. Nor without WHERE and
-//! LIMIT, where the answer shows all rows.
+//! Let T be true of any row (`ORDER BY` a text and LIMIT, a function of a column). With complete images, any change would invalidate if only the
+//! mentioned columns counted. But the columns that select rows (`analyze/mentioned_columns.rs`) may be fewer than those that the statement mentions.
+//! A row whose key is not in K is in no joined row of the answer. As long as its selecting columns do not change, neither does whether it is in the
+//! answer nor its place. So beside the keys there is a tag of all rows that *enter by a change of the selecting columns*. ORDER BY selects rows only
+//! with LIMIT; if it refers to the SELECT list by name or number, it may refer to any expression there, and this rule does not apply. Nor does it
+//! without WHERE and LIMIT, where the answer contains all rows.
 //!
-//! More keys than [`KEYS_MAX`], or one that cannot be read: then T is tested on old and new images, as without all this.
+//! If there are more than [`KEYS_MAX`] keys, or one cannot be read, T is tested on old and new images, as without result keys.
 
 use std::collections::BTreeSet;
 
@@ -68,12 +66,12 @@ use crate::dependency::query_text::quoted;
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::parameters::Params;
 
-/// For people: what tells the rows of an answer.
+/// For EXPLAIN CACHE: what identifies the rows of an answer.
 pub(crate) const BY_KEYS: &str = "the keys of the answer's rows";
 
 const BY_VALUES: &str = "the values of the answer's rows";
 
-/// What the rows of an answer tell by their keys.
+/// The result keys of an answer.
 #[derive(Clone, Debug)]
 pub struct Keys {
     tables: Vec<KeyedTable>,
@@ -81,22 +79,22 @@ pub struct Keys {
     utf8: bool,
 }
 
-/// The same of one table reference.
+/// The result keys of one table reference.
 #[derive(Clone, Debug)]
 struct KeyedTable {
     keyed: Keyed,
     table: TableId,
     columns: Columns,
     rows: Rows,
-    /// What leaves tells its key, and cannot be told by these rows.
+    /// The old image of a leaving row has its key only, which its predicate does not test.
     old_by_key: bool,
-    /// Bounds its rows.
+    /// The LIMIT bound of its rows.
     top: Option<Top>,
-    /// An answer of as many rows may show these or others.
+    /// An unordered LIMIT: an answer with this many rows may consist of any rows.
     limit: Option<u64>,
-    /// Fewer keys may not be all that the page has.
+    /// With fewer keys, some keys of the derived table may be missing.
     least: Option<usize>,
-    /// Of all other rows only a change of the columns that select matters.
+    /// Of all other rows only a change of the selecting columns matters.
     spares: bool,
 }
 
@@ -107,12 +105,12 @@ impl Keys {
         keys.chain(self.tables.iter().filter_map(|table| table.top.as_ref()).map(Top::column))
     }
 
-    /// The references whose rows they tell of.
+    /// The places of the references.
     pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
         self.tables.iter().map(|table| table.keyed.place)
     }
 
-    /// The tags of an answer of these rows, which ends so; `read` tells the values of one.
+    /// The tags of an answer with these rows and this end; `read` returns the values of one row.
     pub fn deferred_tags<'a, R>(
         &self,
         rows: impl Iterator<Item = R>,
@@ -120,7 +118,7 @@ impl Keys {
         end: &End<'_>,
         mut join_keys: Option<&mut JoinKeys>,
     ) -> Vec<Tag> {
-        // What each column of a key holds; None: it cannot be told.
+        // The values of each key column; None if they cannot be read.
         let mut known: Vec<_> =
             self.tables.iter().map(|table| Some(vec![BTreeSet::new(); table.keyed.key.len()])).collect();
         let mut count = 0;
@@ -139,7 +137,7 @@ impl Keys {
 }
 
 impl KeyedTable {
-    /// Adds the key that a row shows; None: it does not, or there are too many.
+    /// Adds the key in a row. None if it cannot be read or there are too many.
     fn add(&self, values: &mut [BTreeSet<Value>], row: &[Field<'_>], utf8: bool) -> Option<()> {
         if row.len() != self.keyed.width {
             return None;
@@ -153,7 +151,7 @@ impl KeyedTable {
         Some(())
     }
 
-    /// The tags of an answer of so many rows with these values in its columns of the key, which ends so.
+    /// The tags of an answer with `rows` rows, this end, and these values in its key columns.
     fn tags(
         &self,
         known: Option<Vec<BTreeSet<Value>>>,
@@ -161,7 +159,7 @@ impl KeyedTable {
         end: &End<'_>,
         join_keys: Option<&mut JoinKeys>,
     ) -> Vec<Tag> {
-        // So many keys are of as many rows.
+        // Whether the keys are at least `least`, so that they are those of all rows.
         let is_all = |known: &Vec<BTreeSet<Value>>| {
             self.least.is_none_or(|least| known.iter().any(|values| values.len() >= least))
         };
@@ -210,7 +208,7 @@ impl KeyedTable {
 }
 
 impl Keyed {
-    /// Whether the old image of a row may lack what these conjunctions ask for, or what the bound does.
+    /// Whether the old image of a row may lack a column that these conjunctions or the bound compare.
     fn lacks(&self, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         let in_key = |column: &ComparedColumn| self.key.iter().any(|(of_key, _)| of_key == column);
         let is_told =
@@ -218,12 +216,12 @@ impl Keyed {
         self.old_by_key && !rows.as_ref().map_or_else(|| is_told(&[]), |rows| rows.iter().all(|terms| is_told(terms)))
     }
 
-    /// Whether a LIMIT in no order, of which this is true, cuts the rows of that reference.
+    /// Whether an unordered LIMIT, for which `limits` is true, restricts the rows of that reference.
     fn is_cut(&self, place: usize, rows: &Rows, limits: impl Fn(RowLimit) -> bool) -> bool {
         self.place == place && self.limit.is_some_and(limits) && self.exceeds(rows)
     }
 
-    /// Whether rows that nothing bounds are told so, of a table of which these columns are mentioned.
+    /// Whether the rule for references without conditions applies; `mentioned` are the columns that the statement mentions.
     fn spares(&self, rows: &Rows, mentioned: &Columns) -> bool {
         let fewer = match (&self.selecting, mentioned) {
             (Columns::Only(selecting), Columns::Only(mentioned)) => selecting.len() < mentioned.len(),
@@ -234,8 +232,8 @@ impl Keyed {
         rows.is_none() && self.is_selected && !self.old_by_key && self.page.is_none() && selects && fewer
     }
 
-    /// Whether these are more rows than those of some keys. Some values of them say more than that any row matters, not more than a
-    /// condition does.
+    /// Whether these are more rows than those of some keys. Some values say more than a predicate that is true of any row, but not more than another
+    /// predicate.
     fn exceeds(&self, rows: &Rows) -> bool {
         if self.by_value {
             return rows.is_none();
@@ -249,7 +247,7 @@ impl Keyed {
 }
 
 impl ReadSet {
-    /// What the rows of the answer will tell by their keys, but of references whose rows are told by others.
+    /// The result keys of an execution, except of references in `told`.
     pub(crate) fn keys(&self, rows: &[Rows], told: &[usize], top: Option<&Top>, params: Params<'_>) -> Option<Keys> {
         let tables = self.limits.keyed.iter().filter(|keyed| !told.contains(&keyed.place)).filter_map(|keyed| {
             let (reference, rows) = (self.references.get(keyed.place)?, rows.get(keyed.place)?);
@@ -277,19 +275,19 @@ impl ReadSet {
         (!tables.is_empty()).then_some(Keys { tables, utf8: params.client.utf8 })
     }
 
-    /// Whether a full answer shows all rows of the reference that matter, by their keys: by those, other keys are read from them.
+    /// Whether a full answer shows all rows of the reference that matter, by their keys, so that join paths start at these.
     pub(crate) fn is_cut(&self, place: usize, rows: &Rows, params: Params<'_>) -> bool {
         let limits = |limit| self.rows_max(limit, params).is_some_and(|limit| limit > 0);
         self.limits.keyed.iter().any(|keyed| keyed.is_cut(place, rows, limits) && !keyed.by_value)
     }
 
-    /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
+    /// For EXPLAIN CACHE: whether leaving rows of the reference are found by the answer's keys. `bound` is the column that bounds its rows.
     pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         self.limits.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
     }
 
-    /// For people: which tables log of old rows the columns of their replica identity alone, though the statement mentions others, and
-    /// the statement by which they log all.
+    /// For EXPLAIN CACHE: the tables that log only the columns of their replica identity of old rows, though the statement mentions others, with the
+    /// statement that makes them log all columns.
     pub fn identity_hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         for TableReference { table, columns, .. } in &self.references {
@@ -328,14 +326,14 @@ impl ReadSet {
         hints
     }
 
-    /// For people: the columns by a change of which other rows of the reference come to matter than those that the answer shows.
+    /// For EXPLAIN CACHE: the columns by whose change rows outside the answer come to matter.
     pub(crate) fn described_spared(&self, place: usize, rows: &Rows) -> Option<&Columns> {
         let mentioned = &self.references.get(place)?.columns;
         let keyed = self.limits.keyed.iter().find(|keyed| keyed.place == place && keyed.spares(rows, mentioned))?;
         Some(&keyed.selecting)
     }
 
-    /// The same if there are as many rows as LIMIT says, in no order: by what they are told.
+    /// The same for an unordered LIMIT with as many rows: what identifies them.
     pub(crate) fn described_open(
         &self,
         place: usize,

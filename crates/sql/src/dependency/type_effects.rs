@@ -28,7 +28,7 @@ pub(crate) fn of_literal(literal: &Literal) -> Parameter<'_> {
     Parameter { value: ParameterValue::Literal(literal), declared_type: 0 }
 }
 
-/// What is of no type becomes what it is compared with, or text.
+/// A value without a type gets the type of its counterpart, or text.
 pub(crate) fn brings(effect: &TypeEffect, param: &Parameter<'_>, number: u32, usages: &BTreeMap<u32, Usage>) -> bool {
     if param.declared_type != 0 && effect.types.contains(&param.declared_type) {
         return true;
@@ -39,7 +39,7 @@ pub(crate) fn brings(effect: &TypeEffect, param: &Parameter<'_>, number: u32, us
             ParameterValue::Literal(Literal { kind: LiteralKind::Number, .. }) => {
                 NUMBERS.iter().any(|number| effect.types.contains(number))
             }
-            // Those of views have casts.
+            // Constants of views have casts.
             ParameterValue::Literal(_) => number > 0 && may_be_text(),
             ParameterValue::Text(_) | ParameterValue::Binary(_) => param.declared_type == 0 && may_be_text(),
             _ => false,

@@ -1,11 +1,11 @@
-//! Literals of a statement's text, as the normalized query leaves them out.
+//! Literals of a statement's text, which the normalized query replaces by parameters.
 
 /// A literal of the statement's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Literal {
-    /// What it is.
+    /// Its kind.
     pub kind: LiteralKind,
-    /// Its value: a number as written, a string without its quotes and escapes, bytes as they are.
+    /// Its value: a number as written, a string without quotes and escapes, bytes unchanged.
     pub text: Box<[u8]>,
 }
 
@@ -18,6 +18,6 @@ pub enum LiteralKind {
     Number,
     /// `x'1f'` and `_binary'text'` of MySQL and MariaDB: their bytes.
     Bytes,
-    /// `0x1f`, `b'1'` and `0b1` of MySQL and MariaDB: bytes, which are a number where one is wanted.
+    /// `0x1f`, `b'1'` and `0b1` of MySQL and MariaDB: bytes, or a number in a numeric context.
     Bits,
 }

@@ -1,8 +1,8 @@
-//! Statement text to tokens, and to the normalized query with its literals.
+//! From statement text to tokens, and to the normalized query with its literals.
 //!
-//! Both families' scanners cut a text exactly where their servers do. `normalize` replaces literals by parameters, so that statements that differ in
-//! values only are parsed and analysed once. In goes a text with its dialect and modes; out come tokens, or a normalized query and literals that together
-//! say exactly what the text says. Nothing here knows what a statement means.
+//! The scanners of both families split a text exactly where the servers do. `normalize` replaces literals by parameters, so that statements that
+//! differ only in values are parsed and analysed once. The input is a text with its dialect and modes. The output is tokens, or a normalized query
+//! with literals, which together have exactly the meaning of the text. The modules here do not know what a statement means.
 
 pub(crate) mod literal;
 pub(crate) mod mysql;

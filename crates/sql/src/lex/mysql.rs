@@ -1,33 +1,32 @@
-//! MySQL's and MariaDB's tokens, exactly as far as their boundaries matter.
+//! Tokens of MySQL and MariaDB, with exact boundaries.
 //!
-//! A token that ends elsewhere than the server thinks could move a quote and with it the meaning of all that follows,
-//! so this scanner follows the servers' `sql_lex.cc` rule by rule, under the session's [`Modes`], for sessions
-//! whose client character set is UTF-8, ASCII or binary. It never fails: what the
-//! servers might read in two ways (a version comment, a hint, a NUL byte) ends the analysis as [`Kind::Hopeless`].
+//! If a token ended at another place than for the server, a quote could move, and with it the meaning of all that follows. So this scanner follows
+//! the servers' `sql_lex.cc` rule by rule, under the session's [`Modes`], for sessions whose client character set is UTF-8, ASCII or binary. It never
+//! fails: text that the servers may read in two ways (a version comment, a hint, a NUL byte) ends the analysis as [`Kind::Hopeless`].
 //!
-//! A normalized query is read by the same rules: `$n` there is a [`Kind::Word`], and the lexer writes an identifier of that form
-//! in backquotes, so that no text can pretend to hold a placeholder.
+//! A normalized query is read by the same rules. In it, `$n` is a [`Kind::Word`], and the lexer writes an identifier of this form in backquotes, so
+//! that no text can imitate a placeholder.
 
 use super::literal::LiteralKind;
 use super::postgres::{Kind, Token};
 
-/// Says that the string behind it is one of bytes.
+/// The prefix of a string of bytes.
 const BINARY: &str = "_binary";
 
-/// What `sql_mode` says of quotes.
+/// The flags of `sql_mode` that concern quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// ANSI_QUOTES: `"` quotes names, within which a backslash is nothing special.
+    /// ANSI_QUOTES: `"` quotes names, in which a backslash is an ordinary character.
     pub ansi_quotes: bool,
-    /// NO_BACKSLASH_ESCAPES: `\` is no escape.
+    /// NO_BACKSLASH_ESCAPES: `\` does not escape.
     pub plain_backslash: bool,
 }
 
 impl Modes {
-    /// Neither.
+    /// Neither is set.
     pub const NONE: Self = Self { ansi_quotes: false, plain_backslash: false };
 
-    /// As far as they matter to a text.
+    /// The modes, as far as they change the meaning of a text.
     #[must_use]
     pub fn within(self, text: &[u8]) -> Self {
         Self {
@@ -37,12 +36,12 @@ impl Modes {
     }
 }
 
-/// How a session, or the maker of a routine, quotes.
+/// How a session, or the creator of a routine, quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quoting {
     /// By these modes.
     Known(Modes),
-    /// It is not known.
+    /// Unknown.
     Unknown,
 }
 
@@ -59,12 +58,12 @@ impl Quoting {
     }
 }
 
-/// Cuts a text into tokens.
+/// Splits a text into tokens.
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     modes: Modes,
     at: usize,
-    /// The token before ended at this position and was a name or a number: a point here goes on with it.
+    /// The previous token ended at this position and was a name or a number: a point here continues it.
     name_end: Option<usize>,
 }
 
@@ -91,7 +90,7 @@ impl<'a> Scanner<'a> {
         Self { text, modes, at: 0, name_end: None }
     }
 
-    /// What is not cut yet.
+    /// The text that is not yet split.
     pub(crate) fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
@@ -106,13 +105,13 @@ impl<'a> Scanner<'a> {
         at + rest.iter().position(|b| !wanted(*b)).unwrap_or(rest.len())
     }
 
-    /// The position of `byte` from `at` on; None also if a NUL comes first, which ends a comment for the server.
+    /// The position of `byte` from `at` on. None also if a NUL comes first, at which the server ends a comment.
     fn find(&self, at: usize, byte: u8) -> Option<usize> {
         let found = self.skip_while_at(at, |b| b != byte && b != 0);
         (self.byte(found) == Some(byte)).then_some(found)
     }
 
-    /// The position behind white space and comments from `at` on. Err: a comment that is not just a comment.
+    /// The position behind white space and comments from `at` on. Err: a comment that may contain code.
     fn blank(&self, mut at: usize) -> Result<usize, ()> {
         loop {
             at = self.skip_while_at(at, is_space);
@@ -146,8 +145,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Where the code begins of an executable comment that begins before `at`, if each supported server runs it and it holds but
-    /// words and numbers. MariaDB skips the versions of MySQL from 5.7 on.
+    /// The start of the code in an executable comment that begins before `at`. None unless every supported server runs the code and it consists of
+    /// words and numbers only. MariaDB skips comments for versions of MySQL from 5.7 on.
     fn executable(&self, at: usize) -> Option<usize> {
         let code = self.skip_while_at(at, |b| b.is_ascii_digit());
         let is_run = code == at || (code == at + 5 && self.text.get(at..code)? < "50700");
@@ -155,7 +154,7 @@ impl<'a> Scanner<'a> {
         (is_run && self.byte(end) == Some(b'*') && self.byte(end + 1) == Some(b'/')).then_some(code)
     }
 
-    /// Whether the `*/` at this position, which is in no string and no other comment, ends such a comment.
+    /// Whether the `*/` at this position, which is in no string and no other comment, ends an executable comment.
     fn ends_executable(&self, at: usize) -> bool {
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
         let start = before.iter().rposition(|b| !is_plain(*b)).map_or(0, |place| place + 1);
@@ -171,7 +170,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The end of a string constant whose content starts at `at`.
+    /// The end of a string constant whose contents start at `at`.
     fn string_end(&self, mut at: usize, quote: u8) -> Option<usize> {
         loop {
             match self.byte(at)? {
@@ -183,12 +182,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A string constant that starts with a quote at `start`: strings behind it are part of it.
+    /// A string constant that starts with a quote at `start`; adjacent strings behind it are part of it.
     fn string(&self, start: usize) -> Option<(Kind, usize)> {
         let mut kind = Kind::Text;
         let mut end = self.string_end(start + 1, self.byte(start)?)?;
         loop {
-            // What cannot be read behind it is the next token's matter.
+            // Unreadable text behind the string belongs to the next token.
             match self.blank(end).ok().and_then(|next| Some((next, self.byte(next)?))) {
                 Some((next, quote @ (b'\'' | b'"'))) if quote == b'\'' || !self.modes.ansi_quotes => {
                     (kind, end) = (Kind::OpaqueText, self.string_end(next + 1, quote)?);
@@ -198,7 +197,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The end of `_binary'…'`, as drivers write it: one string, right behind the word.
+    /// The end of `_binary'…'`, as drivers write it: one string directly behind the word.
     fn binary_text(&self, start: usize) -> Option<usize> {
         let quote = start + BINARY.len();
         self.text.get(start..quote).filter(|word| word.eq_ignore_ascii_case(BINARY))?;
@@ -245,7 +244,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The end of a hint; None also if quotes in it may hide where it ends.
+    /// The end of a hint. None also if quotes in it may hide its end.
     fn hint(&self, start: usize) -> Option<usize> {
         let end = self.block_comment(start + 2)?;
         let quotes = self.text.as_bytes().get(start..end)?.iter().any(|b| matches!(b, b'\'' | b'"' | b'`'));
@@ -306,7 +305,7 @@ pub(crate) fn string_bytes(modes: Modes, constant: &str) -> Vec<u8> {
     if modes.plain_backslash { undoubled(constant) } else { unescaped(constant) }
 }
 
-/// The same under NO_BACKSLASH_ESCAPES: only quotes are doubled.
+/// The same under NO_BACKSLASH_ESCAPES: the only escape is a doubled quote.
 pub(crate) fn undoubled(constant: &str) -> Vec<u8> {
     let quote = constant.get(..1).unwrap_or_default();
     let inner = constant.get(1..constant.len().saturating_sub(1)).unwrap_or_default();
@@ -328,7 +327,7 @@ pub(crate) fn unescaped(constant: &str) -> Vec<u8> {
                 Some(b'b') => value.push(0x08),
                 Some(b'0') => value.push(0),
                 Some(b'Z') => value.push(0x1a),
-                // They stay as they are, for LIKE.
+                // These escapes stay, for LIKE.
                 Some(wild @ (b'%' | b'_')) => value.extend([b'\\', wild]),
                 other => value.extend(other),
             },
@@ -343,7 +342,7 @@ pub(crate) fn unescaped(constant: &str) -> Vec<u8> {
     value
 }
 
-/// What a constant of bytes is, and these.
+/// The kind and the bytes of a constant of bytes.
 pub(crate) fn bytes(modes: Modes, constant: &str) -> Option<(LiteralKind, Vec<u8>)> {
     if let Some((word, text)) = constant.split_at_checked(BINARY.len())
         && word.eq_ignore_ascii_case(BINARY)
@@ -358,7 +357,7 @@ pub(crate) fn bytes(modes: Modes, constant: &str) -> Option<(LiteralKind, Vec<u8
         "x'" | "X'" => (LiteralKind::Bytes, 4, digits.strip_suffix('\'')?),
         _ => return None,
     };
-    // The first byte has what is left over.
+    // The first byte may have fewer digits.
     let mut digits = digits.bytes().rev().peekable();
     let mut bytes = Vec::with_capacity(digits.len() * bits / 8 + 1);
     while digits.peek().is_some() {

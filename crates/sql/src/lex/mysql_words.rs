@@ -1,7 +1,6 @@
-//! Words with a meaning of their own.
+//! Keywords that the lexer treats specially.
 
-/// Words that both servers reserve in all versions, and that statements use most: unquoted and not behind a point they
-/// are never names. In lower case.
+/// Frequent words that both servers reserve in all versions: unquoted and not behind a point they are never names. In lower case.
 #[rustfmt::skip]
 const RESERVED: &[&str] = &[
     "add", "all", "alter", "and", "as", "asc", "between", "by", "call", "case", "change", "collate", "column",
@@ -14,7 +13,7 @@ const RESERVED: &[&str] = &[
     "union", "unlock", "update", "use", "using", "values", "when", "where", "with", "write", "xor",
 ];
 
-/// Words that are not reserved, or not everywhere, and that brackets may follow without a call.
+/// Words that are not reserved, or not in every version, and that may precede a parenthesis without being a function call.
 #[rustfmt::skip]
 const BRACKETED: &[&str] = &[
     "against", "any", "binary", "blob", "bool", "boolean", "btree", "character", "date", "datetime", "decimal", "double",
@@ -22,14 +21,14 @@ const BRACKETED: &[&str] = &[
     "row", "rows", "signed", "some", "time", "timestamp", "unsigned", "value", "varbinary", "varchar", "within", "work",
 ];
 
-/// Whether brackets behind a word, in lower case, need not be a call.
+/// Whether a parenthesis behind a word, in lower case, need not be a call.
 pub(crate) fn takes_brackets(word: &str) -> bool {
     BRACKETED.binary_search(&word).is_ok()
 }
 
 /// Whether both servers reserve a word, in lower case.
 pub(crate) fn is_reserved(word: &str) -> bool {
-    // Each word of each text is looked for: those of the same letter are few, and most are of other lengths.
+    // This runs for each word of each text. Few reserved words have the same first letter, and most differ in length.
     let letter = word.bytes().next().map_or(LETTERS, |first| usize::from(first.wrapping_sub(b'a')));
     let of_letter = STARTS.get(letter).zip(STARTS.get(letter + 1));
     of_letter.and_then(|(start, end)| RESERVED.get(*start..*end)).is_some_and(|words| words.contains(&word))
@@ -37,7 +36,7 @@ pub(crate) fn is_reserved(word: &str) -> bool {
 
 const LETTERS: usize = 26;
 
-/// Where the reserved words of each letter begin, and where those of the last one end.
+/// The index of each letter's first reserved word, and the end of the last letter's words.
 const STARTS: [usize; LETTERS + 1] = {
     let mut starts = [RESERVED.len(); LETTERS + 1];
     let mut at = RESERVED.len();
@@ -45,7 +44,7 @@ const STARTS: [usize; LETTERS + 1] = {
         at -= 1;
         let mut letter = (RESERVED[at].as_bytes()[0] - b'a') as usize;
         starts[letter] = at;
-        // A letter that begins no word has none, from where those of the next one begin.
+        // A letter without words has an empty range.
         while letter > 0 {
             letter -= 1;
             starts[letter] = at;

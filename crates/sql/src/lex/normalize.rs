@@ -1,16 +1,14 @@
-//! Statement text to normalized query and literals, in one pass.
+//! From statement text to normalized query and literals, in one pass.
 //!
-//! Applications that write values into the text would otherwise give every value its own statement: the normalized query is
-//! the text with its literals replaced by parameters, so that it is parsed once and analysed once. Shape and
-//! literals together still say exactly what the text said: a result may be kept under both (see
-//! [`Lexed::write_key`]).
+//! If an application writes values into the text, every value would be a statement of its own. In the normalized query parameters replace the
+//! literals, so that it is parsed and analysed once. The normalized query and the literals together have exactly the meaning of the text, so a result
+//! may be cached under both (see [`Lexed::write_key`]).
 //!
-//! A literal becomes a parameter only where its value is beyond doubt and a parameter can stand: everything unusual (the number
-//! of a column behind `ORDER BY`, PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the
-//! normalized query as written.
+//! A literal becomes a parameter only if its value is certain and a parameter is allowed in its place. Everything unusual (the column number behind
+//! `ORDER BY`, PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the normalized query as written.
 //!
-//! In MySQL's dialect the normalized query says what the text *means*, not how it is written: names of columns in a result follow
-//! the text to the letter there, so only the text itself is a key.
+//! In MySQL's dialect the normalized query has the text's *meaning* only. The names of a result's columns follow the text exactly, so the cache key
+//! there is the text itself.
 
 use std::borrow::Cow;
 
@@ -22,17 +20,17 @@ use crate::lex::mysql_words;
 use crate::lex::postgres::{Kind, Token, is_word_part};
 use crate::lex::tokens::Tokens;
 
-/// Literals replaced in one text; the rest stays in the normalized query.
+/// Limit of literals replaced in one text; further ones stay in the normalized query.
 const LITERALS_MAX: usize = 10_000;
 
-/// Behind it are the numbers of the constants in views: a statement's own are of 16 bits.
+/// The constants of views have numbers from here on; a statement's own numbers have 16 bits.
 pub(crate) const VIEWS_BASE: u32 = 1 << 16;
 
-/// What [`lex`] found.
+/// The result of [`lex`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lexed {
-    /// The text with its literals replaced by `$n`, without comments, trailing semicolons and more than one
-    /// blank in a row, its unquoted words in lower case (MySQL: its reserved words; and `?` is `$n`, too).
+    /// The text with its literals replaced by `$n`, without comments, trailing semicolons and repeated blanks, its unquoted words in lower case
+    /// (MySQL: its reserved words; and `?` becomes `$n`, too).
     pub normalized: String,
     /// A hash of the normalized query, the same in every process.
     pub digest: u64,
@@ -40,15 +38,15 @@ pub struct Lexed {
     pub own_params: u16,
     /// The literals, in the order of the text.
     pub literals: Vec<Literal>,
-    /// Where each of them begins and ends in the text, with its quotes.
+    /// The start and end of each literal in the text, with its quotes.
     pub places: Vec<(u32, u32)>,
 }
 
 impl Lexed {
-    /// Appends what tells this text from every text of another meaning: the normalized query, the number of its own
-    /// parameters, and kind and value of each literal, each with its length before it.
+    /// Appends to a key what distinguishes this text from every text of another meaning: the normalized query, the number of its own parameters, and
+    /// kind and value of each literal, each with its length before it.
     ///
-    /// The normalized query and the parameter values alone do not: `SELECT 1`, `SELECT '1'` and `SELECT $1` share a normalized query
+    /// The normalized query and the parameter values alone do not suffice: `SELECT 1`, `SELECT '1'` and `SELECT $1` have the same normalized query
     /// and differ in the type of their result.
     pub fn write_key(&self, key: &mut Vec<u8>) {
         key.extend_from_slice(&(self.normalized.len() as u32).to_be_bytes());
@@ -68,26 +66,26 @@ impl Lexed {
     }
 }
 
-/// Splits a text into its normalized query and its literals. Never fails: what is malformed stays in the normalized query as it is.
+/// Splits a text into its normalized query and its literals. Never fails: malformed text stays in the normalized query as it is.
 pub fn lex(dialect: Dialect, text: &str) -> Lexed {
     lex_under(dialect, Modes::NONE, text)
 }
 
-/// The same for a session of MySQL or MariaDB that quotes by these modes. The normalized query quotes as without them.
+/// The same for a session of MySQL or MariaDB with these quoting modes. The normalized query is quoted as if no mode were set.
 pub fn lex_under(dialect: Dialect, modes: Modes, text: &str) -> Lexed {
     let shaper = |base| Shaper { modes, ..Shaper::new(dialect, text, base) };
     let mut shaped = shaper(0);
     shaped.run(text);
     let own_params = shaped.own_params;
     if own_params > 0 && !shaped.lexed.literals.is_empty() {
-        // The literals' numbers follow the highest own one, which is known only now.
+        // The literals' numbers follow the highest number in the text, which is known only now.
         shaped = shaper(own_params);
         shaped.run(text);
     }
     shaped.lexed(own_params)
 }
 
-/// The same for a view's text: its literals are numbered from behind `base` on, which no number of a statement reaches.
+/// The same for a view's text: its literals are numbered from `base` on, which no number of a statement reaches.
 pub(crate) fn lex_view(dialect: Dialect, text: &str, base: u32) -> Lexed {
     let mut shaper = Shaper { in_view: true, ..Shaper::new(dialect, text, base) };
     shaper.run(text);
@@ -95,18 +93,18 @@ pub(crate) fn lex_view(dialect: Dialect, text: &str, base: u32) -> Lexed {
     shaper.lexed(own_params)
 }
 
-/// What stands before a token, as far as it decides whether a literal may become a parameter.
+/// The token before a literal, as far as it decides whether the literal may become a parameter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Start,
     /// A keyword that an expression follows.
     ExpressionWord,
-    /// `BY`: a number behind it is that of a column of the result, and stays.
+    /// `BY`: a number behind it is a column's number in the result, and stays.
     By,
-    /// A type name that takes modifiers in brackets.
+    /// A type name that takes modifiers in parentheses.
     TypeWord,
     Word,
-    /// A placeholder that the text does not hold in this form.
+    /// A placeholder that replaces other text.
     Placeholder,
     /// Any other number, parameter, string or quoted identifier.
     Value,
@@ -118,7 +116,7 @@ enum Before {
 struct Shaper {
     dialect: Dialect,
     modes: Modes,
-    /// Where the text begins in memory.
+    /// The address of the text's first byte.
     start: usize,
     lexed: Lexed,
     /// The number of the parameter before the first literal.
@@ -126,11 +124,11 @@ struct Shaper {
     in_view: bool,
     own_params: u32,
     before: Before,
-    /// Inside the brackets of a type such as `numeric(10,2)`.
+    /// Inside the parentheses of a type such as `numeric(10,2)`.
     in_modifier: bool,
-    /// The last token but for semicolons was a minus sign.
+    /// The last token, semicolons apart, was a minus sign.
     behind_minus: bool,
-    /// Where the normalized query ends if nothing but semicolons follows.
+    /// The end of the normalized query if only semicolons follow.
     end: Option<usize>,
 }
 
@@ -200,7 +198,7 @@ impl Shaper {
         };
     }
 
-    /// MySQL: a blank or the end behind it would make a comment of two minus signs (`1--/**/1` in the text).
+    /// MySQL: with a blank or the end behind it, two minus signs would begin a comment (`1--/**/1` in the text).
     fn begins_comment(&self) -> bool {
         self.dialect.is_mysql_family() && self.behind_minus && self.lexed.normalized.ends_with("--")
     }
@@ -208,7 +206,7 @@ impl Shaper {
     fn push_word(&mut self, word: &str) {
         let mysql = self.dialect.is_mysql_family();
         if mysql && mysql::is_placeholder(word) {
-            // The same name in another spelling: no word of the text is to be taken for a placeholder.
+            // The same name in another spelling, so that a word of the text is never taken for a placeholder.
             self.separate_quotes("`");
             self.lexed.normalized.extend(["`", word, "`"]);
             self.before = Before::Value;
@@ -224,14 +222,14 @@ impl Shaper {
         // `LIKE BINARY 'x'`, `EXECUTE IMMEDIATE 'x'`
         let operator = mysql && (lower == "binary" && behind_like || lower == "immediate" && behind_execute);
         self.before = if operator { Before::ExpressionWord } else { class_of(lower, mysql) };
-        // Names of tables and aliases differ by case there, also those that are spelled like a reserved word behind a point.
+        // Names of tables and aliases are case-sensitive there, including names behind a point that are spelled like a reserved word.
         if mysql && (behind_point || !mysql_words::is_reserved(lower)) {
             normalized.truncate(start);
             normalized.push_str(word);
         }
     }
 
-    /// MySQL: two of its quotes would be one in a name.
+    /// MySQL: two adjacent quotes would be one quote in a name.
     fn separate_quotes(&mut self, text: &str) {
         if self.dialect.is_mysql_family() && text.starts_with('`') && self.lexed.normalized.ends_with('`') {
             self.lexed.normalized.push(' ');
@@ -251,7 +249,7 @@ impl Shaper {
                 self.in_modifier = false;
                 Before::Close
             }
-            // No literal can follow these, and glued to a placeholder they would read as something else.
+            // No literal can follow these, and a placeholder directly behind them would change their meaning.
             Kind::Symbol(b'.' | b'$') => Before::Value,
             Kind::Symbol(byte) => {
                 self.in_modifier |= byte == b'(' && self.before == Before::TypeWord;
@@ -261,7 +259,7 @@ impl Shaper {
         }
     }
 
-    /// How a token is written that means the same without the session's modes.
+    /// The token in a form that has the same meaning without the session's modes.
     fn as_without_modes<'t>(&self, token: Token<'t>) -> Cow<'t, str> {
         let Modes { ansi_quotes, plain_backslash } = self.modes;
         let has_backslash = plain_backslash && token.text.contains('\\');
@@ -271,7 +269,7 @@ impl Shaper {
                 format!("`{}`", name.replace('`', "``")).into()
             }
             Kind::Text if has_backslash => token.text.replace('\\', "\\\\").into(),
-            // A zero byte ends the analysis there, too.
+            // A zero byte ends the analysis without modes, too.
             Kind::Hopeless if self.modes != Modes::NONE => format!("\0{}", token.text).into(),
             Kind::OpaqueText if has_backslash => format!("\0{}", token.text).into(),
             _ => token.text.into(),
@@ -289,7 +287,7 @@ impl Shaper {
             (Kind::OpaqueText, Before::ExpressionWord | Before::Symbol) if self.dialect.is_mysql_family() => {
                 mysql::bytes(self.modes, token.text).map(|(kind, _)| kind)
             }
-            // Behind `u&` a text without `E` would be one of another kind.
+            // Behind `u&`, a text without `E` would be a constant of another kind.
             (Kind::OpaqueText, Before::ExpressionWord | Before::By | Before::Symbol)
                 if !self.lexed.normalized.ends_with('&') =>
             {
@@ -320,7 +318,7 @@ impl Shaper {
     }
 
     fn push_placeholder(&mut self, number: u32) {
-        // `select'a'` must not become the identifier `select$1`, nor MySQL's `1@?` the variable `@$1`, nor `1.?` a number.
+        // `select'a'` must not become the identifier `select$1`, MySQL's `1@?` not the variable `@$1`, and `1.?` not a number.
         let goes_on = |byte| matches!(byte, b'@' | b'.') && self.dialect.is_mysql_family();
         if self.lexed.normalized.bytes().last().is_some_and(|byte| is_word_part(byte) || goes_on(byte)) {
             self.lexed.normalized.push(' ');
@@ -343,7 +341,7 @@ impl Shaper {
     }
 }
 
-/// The text that PostgreSQL reads in `E'…'`, if backslashes stand for themselves or for a mark that no setting gives another meaning.
+/// The text that PostgreSQL reads in `E'…'`, if each backslash stands for itself or for a character that no setting changes.
 fn escaped(text: &str) -> Option<Vec<u8>> {
     let inner = text.strip_prefix(['e', 'E'])?.strip_prefix('\'')?.strip_suffix('\'')?;
     let mut unescaped = Vec::with_capacity(inner.len());
@@ -351,7 +349,7 @@ fn escaped(text: &str) -> Option<Vec<u8>> {
     while let Some(byte) = rest.next() {
         unescaped.push(match byte {
             b'\\' => rest.next().filter(|byte| byte.is_ascii_punctuation() && *byte != b'\'')?,
-            // A single one ends it: it goes on in another line.
+            // A single quote ends the constant, which continues on another line.
             b'\'' => rest.next().filter(|byte| *byte == b'\'')?,
             byte => byte,
         });
@@ -359,7 +357,7 @@ fn escaped(text: &str) -> Option<Vec<u8>> {
     Some(unescaped)
 }
 
-/// What a word, in lower case, means for the token behind it.
+/// The class of a word, in lower case, for the token behind it.
 fn class_of(word: &str, mysql: bool) -> Before {
     match word {
         "regexp" | "rlike" | "xor" | "div" if mysql => Before::ExpressionWord,

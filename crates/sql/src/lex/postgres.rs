@@ -1,47 +1,47 @@
-//! PostgreSQL's tokens, exactly as far as their boundaries matter.
+//! Tokens of PostgreSQL, with exact boundaries.
 //!
-//! A token that ends elsewhere than the server thinks could move a quote and with it the meaning of all that
-//! follows, so this scanner follows the server's `scan.l` rule by rule, under `standard_conforming_strings = on`
-//! (texts of sessions with it off are rewritten first: [`with_escapes_marked`]). It never fails: what the server would refuse comes out as some token
-//! and is refused later, by the SQL parser or by the server.
+//! If a token ended at another place than for the server, a quote could move, and with it the meaning of all that follows. So this scanner follows
+//! the server's `scan.l` rule by rule, under `standard_conforming_strings = on`. Texts of sessions with it off are rewritten first:
+//! [`with_escapes_marked`]. The scanner never fails: text that the server would refuse becomes some token, and the SQL parser or the server refuses
+//! it later.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An unquoted identifier or keyword.
     Word,
     /// `"identifier"`
     Quoted,
-    /// `$n`; the number is capped at 65536. 0: `?`, which MySQL counts.
+    /// `$n`; the number is capped at 65536. 0 stands for `?`, which the lexer numbers.
     Param(u32),
     /// `@name`, `@@name`: a variable of MySQL.
     Variable,
     /// `/*+ hint */` of MySQL.
     Hint,
-    /// Decimal digits with an optional point and exponent, not followed by anything that changes its reading.
+    /// Decimal digits with an optional point and exponent; nothing behind them changes their meaning.
     Number,
-    /// `0x1F`, `1_000`, `1a`, `1..`: read differently by different server versions.
+    /// `0x1F`, `1_000`, `1a`, `1..`: different server versions read these differently.
     OddNumber,
     /// `'text'` in one piece.
     Text,
     /// Any other string constant: escapes, continuation over lines, dollar quotes, bits, national.
     OpaqueText,
-    /// One byte of an operator, bracket or other punctuation.
+    /// One byte of an operator, a parenthesis or other punctuation.
     Symbol(u8),
     /// A quote, comment, hint or `U&"identifier"` that cannot be analysed further.
     Hopeless,
 }
 
-/// A token and where it stands.
+/// A token and its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
     pub(crate) text: &'a str,
-    /// White space or a comment stands before it.
+    /// White space or a comment precedes it.
     pub(crate) spaced: bool,
 }
 
-/// Cuts a text into tokens.
+/// Splits a text into tokens.
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -49,8 +49,8 @@ pub(crate) struct Scanner<'a> {
     escapes: bool,
 }
 
-/// The same text for `standard_conforming_strings = on`, but for the type of national strings: string constants with a backslash get
-/// an `E` in front.
+/// The same text for `standard_conforming_strings = on`, except for the type of national strings: string constants with a backslash get the prefix
+/// `E`.
 pub fn with_escapes_marked(text: &str) -> String {
     let mut marked = String::with_capacity(text.len() + 16);
     let mut scanner = Scanner { escapes: true, ..Scanner::new(text) };
@@ -89,7 +89,7 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0, escapes: false }
     }
 
-    /// What is not cut yet.
+    /// The text that is not yet split.
     pub(crate) fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
@@ -138,7 +138,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The end of a string constant whose content starts at `at`, and whether it goes on over lines.
+    /// The end of a string constant whose contents start at `at`, and whether it continues over lines.
     fn string_end(&self, mut at: usize, escapes: bool) -> Option<(usize, bool)> {
         let mut continued = false;
         loop {
@@ -154,7 +154,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A constant goes on after white space with a line break in it (line comments count) and another quote.
+    /// A constant continues after white space with a line break in it (line comments count) and another quote.
     fn continuation(&self, from: usize) -> Option<usize> {
         let mut at = from;
         let mut line_break = false;

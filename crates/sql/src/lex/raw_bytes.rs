@@ -1,12 +1,12 @@
-//! Texts that are no UTF-8: drivers send constants of bytes as `_binary'…'`, with the bytes as they are.
+//! Texts that are not UTF-8: drivers send constants of bytes as `_binary'…'` with the bytes unchanged.
 
 use std::fmt::Write as _;
 
 use crate::lex::mysql::{Modes, Scanner, bytes};
 
-/// The same text with such constants as `x'…'`, where their bytes are no UTF-8; None: other parts of it are none, either.
+/// The same text, in which each constant that is not UTF-8 becomes `x'…'`. None if other parts of the text are not UTF-8 either.
 pub fn without_raw_bytes(modes: Modes, text: &[u8]) -> Option<String> {
-    // A character for each byte. Tokens end where they did: nothing but ASCII ends one.
+    // One character for each byte. The boundaries of tokens stay the same, because only ASCII characters end a token.
     let wide: String = text.iter().map(|byte| char::from(*byte)).collect();
     let mut written = String::with_capacity(text.len() * 2);
     let mut end = 0;

@@ -1,11 +1,11 @@
-//! The tokens of a text in either dialect.
+//! The tokens of a text, in either dialect.
 
 use freshet_types::Dialect;
 
 use crate::lex::mysql::{self, Modes};
 use crate::lex::postgres::{Scanner, Token};
 
-/// Cuts a text into tokens.
+/// Splits a text into tokens.
 pub(crate) enum Tokens<'a> {
     Postgres(Scanner<'a>),
     MySql(mysql::Scanner<'a>),
@@ -16,7 +16,7 @@ impl<'a> Tokens<'a> {
         Self::under(dialect, Modes::NONE, text)
     }
 
-    /// `modes`: for MySQL and MariaDB.
+    /// `modes` apply to MySQL and MariaDB.
     pub(crate) fn under(dialect: Dialect, modes: Modes, text: &'a str) -> Self {
         if dialect.is_mysql_family() {
             Self::MySql(mysql::Scanner::under(modes, text))
@@ -25,7 +25,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// What is not cut yet.
+    /// The text that is not yet split.
     pub(crate) fn rest(&self) -> &'a str {
         match self {
             Self::Postgres(scanner) => scanner.rest(),

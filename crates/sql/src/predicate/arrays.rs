@@ -1,6 +1,6 @@
 //! PostgreSQL's arrays as parameters: text and binary format (`array_in`, `array_recv` in `arrayfuncs.c`).
 //!
-//! Only arrays of one dimension without bounds of their own, as drivers send them. Anything else has no elements here.
+//! Only arrays of one dimension without explicit bounds are read, as drivers send them. Other arrays are treated as unknown.
 
 use freshet_types::{Value, ValueType};
 
@@ -27,7 +27,7 @@ pub(crate) fn element_type(array: u32) -> Option<u32> {
     }
 }
 
-/// The elements of an array in text format but NULLs; None if one of them has no normal form.
+/// The elements of an array in text format, without NULLs; None if one of them has no normal form.
 pub(crate) fn of_text(text: &[u8], form: ValueType) -> Option<Vec<Value>> {
     let inner = trimmed(text).strip_prefix(b"{")?.strip_suffix(b"}")?;
     let mut values = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn of_text(text: &[u8], form: ValueType) -> Option<Vec<Value>> {
     Some(values)
 }
 
-/// The first element, and what is behind its comma; None for NULL.
+/// The first element, and the text behind its comma; None for NULL.
 type First<'a> = (Option<Vec<u8>>, Option<&'a [u8]>);
 
 fn element(text: &[u8]) -> Option<First<'_>> {

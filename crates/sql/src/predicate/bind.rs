@@ -1,8 +1,8 @@
 //! Predicates of one execution: constants in the places of parameters.
 //!
-//! A test becomes part of a tag only if its constants have normal forms for which what the database says of them implies
-//! the same here, under the type that the server will give each parameter. Otherwise it is left out: fewer tests mean more
-//! rows, which is always sound. Then constants travel along equalities between columns (see `analyze/mod.rs`).
+//! A test becomes part of a tag only if its constants have normal forms, and if a comparison in the database implies the same comparison of the
+//! normal forms, with the type that the server gives to each parameter. Other tests are left out: fewer tests mean more rows, which is always sound.
+//! Then constants are propagated along equalities between columns (see `analyze/mod.rs`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use crate::predicate::key_types::is_whole;
 use crate::predicate::parameters::{Parameter, ParameterValue, Params};
 use crate::predicate::{Atom, Limit, Operand, Predicate, Question, arrays, mysql_values};
 
-/// Values of one test.
+/// Limit of values in one test.
 const VALUES_MAX: usize = 1_000;
 
-/// How far a constant travels.
+/// Limit of rounds of propagation.
 const ROUNDS_MAX: usize = 8;
 
-/// Farther from UTC than a session's zone can be to MySQL, in microseconds. It takes offsets up to 14 hours, zones of a table and the system's
-/// `TZ`, which ends at 25.
+/// Farther from UTC than any zone of a MySQL session, in microseconds. MySQL takes offsets up to 14 hours, zones of a table, and the system's `TZ`,
+/// which ends at 25 hours.
 const ZONE_REACH_MYSQL: i64 = 2 * 86_400_000_000;
 
-/// The rows of one reference that matter: those of one of these conjunctions, each with a term; without one: none. None: any row.
+/// The rows of one reference that matter: a disjunction of conjunctions, each with a term. An empty disjunction means no row, None means any row.
 pub(crate) type Rows = Option<Vec<Vec<Term>>>;
 
-/// The rows of a reference that a predicate leaves, with the tests that `term` makes.
+/// The rows of a reference that satisfy a predicate, with the tests that `term` returns.
 pub(crate) fn rows(predicate: &Predicate, term: impl Fn(&Atom) -> Option<Test>) -> Rows {
     let conjunction = |atoms: &Vec<Atom>| {
         let mut terms: Vec<Term> = Vec::with_capacity(atoms.len());
         for atom in atoms {
             let Some(mut test) = term(atom) else { continue };
-            // Of those that find rows one is enough.
+            // Of several tests that an index supports, one is enough.
             let finds_too = |known: &Term| known.column == atom.column && finds(&known.test);
             if finds(&test)
                 && let Some(at) = terms.iter().position(finds_too)
@@ -55,7 +55,7 @@ pub(crate) fn rows(predicate: &Predicate, term: impl Fn(&Atom) -> Option<Test>) 
     predicate.conjunctions().iter().map(conjunction).collect()
 }
 
-/// One test that follows from two of one column.
+/// A test that follows from both tests of a column.
 pub(crate) fn both(known: Test, more: Test) -> Test {
     match (known, more) {
         (Test::Within { low: a, high: b }, Test::Within { low: c, high: d }) if a.max(c) <= b.min(d) => {
@@ -66,23 +66,23 @@ pub(crate) fn both(known: Test, more: Test) -> Test {
     }
 }
 
-/// Whether it leaves open which values there are.
+/// Whether it does not list the values.
 pub(crate) fn is_open(test: &Test) -> bool {
     !matches!(test, Test::In(_) | Test::Null)
 }
 
-/// Whether a conjunction says by lists of values what each of these columns holds.
+/// Whether a conjunction lists the values of each of these columns.
 pub(crate) fn is_point<'n>(mut columns: impl Iterator<Item = &'n Arc<str>>, terms: &[Term]) -> bool {
     let is = |name: &Arc<str>, term: &Term| term.column.name == *name && matches!(term.test, Test::In(_));
     columns.all(|name| terms.iter().any(|term| is(name, term)))
 }
 
-/// Whether rows that pass can be found by it; otherwise each has to be tested.
+/// Whether an index finds the rows that pass; otherwise each row must be tested.
 pub(crate) fn finds(test: &Test) -> bool {
     !matches!(test, Test::NotNull | Test::Not(_) | Test::Like(_) | Test::OrNull(_) | Test::Row(_))
 }
 
-/// Lets lists of values travel along the edges.
+/// Propagates lists of values along the edges.
 pub(crate) fn travel(references: &mut [Rows], edges: &[Edge]) {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;
@@ -129,7 +129,7 @@ fn values_of(references: &[Rows], columns: &[Held]) -> Option<Box<[Value]>> {
     list(values)
 }
 
-/// Sorted and distinct; None if there is none or too many.
+/// Sorted and distinct; None if the list is empty or too long.
 pub(crate) fn list(mut values: Vec<Value>) -> Option<Box<[Value]>> {
     values.sort_unstable();
     values.dedup();
@@ -137,7 +137,7 @@ pub(crate) fn list(mut values: Vec<Value>) -> Option<Box<[Value]>> {
 }
 
 impl ReadSet {
-    /// The rows of each reference that matter to an execution.
+    /// The rows of each reference that matter to this execution.
     pub(crate) fn rows(&self, params: Params<'_>) -> Vec<Rows> {
         let bound = self.references.iter().map(|reference| rows(&reference.predicate, |atom| self.test(atom, params)));
         let mut bound: Vec<Rows> = bound.collect();
@@ -149,7 +149,7 @@ impl ReadSet {
         let column = atom.column.value_type;
         let rounded = |test: &Test| match test {
             Test::In(values) => {
-                // By equal columns it may reach one of a derived table, from wherever it stands.
+                // Over equal columns it may reach a column of a derived table, wherever the test is.
                 let number = matches!(column, ValueType::Int | ValueType::Unsigned);
                 let whole = values.iter().all(|value| match value {
                     Value::Decimal(text) => text.split_once('.').is_none_or(|(_, fraction)| fraction.is_empty()),
@@ -157,11 +157,11 @@ impl ReadSet {
                 });
                 (number && !whole) || (atom.through && !is_whole(column))
             }
-            // A date of which the zone decides.
+            // A date that depends on the time zone.
             Test::Within { .. } => atom.through && matches!(atom.question, Question::In(_)),
             _ => false,
         };
-        // Floats in the text of a view may be rounded where it is shown.
+        // A view's definition may print a float rounded.
         let in_view = || atom.question.operands().iter().any(|operand| operand.parameter > VIEWS_BASE);
         if matches!(column, ValueType::Float4 | ValueType::Float8) && in_view() {
             return None;
@@ -186,7 +186,7 @@ impl ReadSet {
             Question::OrNull(question) => {
                 let atom = Atom { question: (**question).clone(), ..atom.clone() };
                 match self.test(&atom, params)? {
-                    // True of all.
+                    // Every row passes.
                     Test::NotNull => None,
                     test => Some(Test::OrNull(test.into())),
                 }
@@ -203,15 +203,15 @@ impl ReadSet {
         }
     }
 
-    /// All values but those that certainly equal one of these constants.
+    /// All values except those that certainly equal one of these constants.
     fn others(&self, column: ValueType, equal: &Question, params: Params<'_>) -> Test {
         use ValueType::{Bool, Date, Enum, Int, Numeric, OrderedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
         let mysql = self.dialect.is_mysql_family();
         let values = match equal {
             Question::In(operands) => match column {
                 Text if mysql => operands.iter().map(|operand| same_text(*operand, params)).collect(),
-                // MySQL does not cut a time of day where dates are compared, PostgreSQL not if others of a list have one. And
-                // MySQL may compare several as texts.
+                // MySQL does not truncate a time of day where it compares dates, and PostgreSQL does not if another value of the list has one. MySQL
+                // may also compare several values as texts.
                 Date | Timestamp if mysql || operands.len() > 1 => {
                     let values = self.values(column, operands, params);
                     let uncut = self.values(Timestamp, operands, params) == values;
@@ -227,11 +227,11 @@ impl ReadSet {
         values.filter(|_| exact).and_then(list).map_or(Test::NotNull, Test::Not)
     }
 
-    /// The values of constants that the server may compare in one go; NULLs left out.
+    /// The values of constants that the server may compare together, without NULLs.
     pub(crate) fn values(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Option<Vec<Value>> {
         let is_null =
             |operand: &&Operand| params.get(**operand).is_some_and(|param| matches!(param.value, ParameterValue::Null));
-        // As large as it will be, since it becomes a part of a tag.
+        // In its final size, since it becomes a part of a tag.
         let mut values = Vec::with_capacity(operands.len());
         for operand in operands.iter().filter(|operand| !is_null(operand)) {
             values.push(self.value(column, *operand, params)?);
@@ -247,9 +247,9 @@ impl ReadSet {
             let any = |is: fn(Operand, &Parameter<'_>) -> bool| {
                 operands.iter().any(|operand| params.get(*operand).is_some_and(|param| is(*operand, &param)))
             };
-            // A list is made one of `float4` if that is what the column is.
+            // A list gets the type `float4` if the column has it.
             let alike = column != ValueType::Float4 || values.iter().all(Value::is_single);
-            // An ARRAY is made one of the type that some of its elements have.
+            // An ARRAY gets the type of some of its elements.
             let type_of = |operand: &Operand| operand.cast.or_else(|| params.get(*operand).as_ref().and_then(declared));
             let of_type = operands.iter().map(type_of).is_sorted_by(|one, two| one == two);
             let floats = matches!(column, ValueType::Float4 | ValueType::Float8);
@@ -265,7 +265,7 @@ impl ReadSet {
         beside: Option<Operand>,
         params: Params<'_>,
     ) -> Option<Test> {
-        // What has no normal form, or is NULL, bounds nothing; but MySQL takes both limits together.
+        // A limit that is NULL or has no normal form gives no bound. MySQL, however, compares both limits together.
         if self.dialect.is_mysql_family() {
             let operands = low.iter().chain(&high).map(|limit| limit.operand);
             let operands: Vec<Operand> = operands.chain(beside).collect();
@@ -284,8 +284,7 @@ impl ReadSet {
         }
     }
 
-    /// The order keys that a lower limit leaves begin with the first of these; those that an upper one leaves end with the
-    /// second.
+    /// The order keys above a lower limit begin with the first of these; those below an upper limit end with the second.
     fn limit(&self, column: ValueType, limit: Limit, params: Params<'_>) -> Option<(u64, u64)> {
         let Some(value) = self.values(column, &[limit.operand], params) else {
             return self.near(column, limit.operand, params);
@@ -297,12 +296,12 @@ impl ReadSet {
         Some((key.saturating_add(exclusive), key.saturating_sub(exclusive)))
     }
 
-    /// The range in which all of some dates are of which the one or other is not known exactly.
+    /// The range that contains all of these dates, some of which are not known exactly.
     fn around(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Option<Test> {
         let is_null =
             |operand: &&Operand| params.get(**operand).is_some_and(|param| matches!(param.value, ParameterValue::Null));
         let of_one = |operand: &Operand| {
-            // Among moments the zone would decide on dates without one, too.
+            // With timestamps in the list, the time zone affects the dates without an offset, too.
             let value = self.value(column, *operand, params).filter(|_| column == ValueType::TimestampTz);
             value.map(|value| (value.order_key(), value.order_key())).or_else(|| self.near(column, *operand, params))
         };
@@ -311,8 +310,8 @@ impl ReadSet {
         Some(Test::Within { low, high })
     }
 
-    /// Between which order keys a moment is that the zone of the session decides: a date without an offset where a moment is
-    /// compared, or the other way round.
+    /// The range of order keys of a timestamp that depends on the session's time zone: a date without an offset that is compared with a timestamp, or
+    /// the other way round.
     fn near(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<(u64, u64)> {
         let param = params.get(operand)?;
         let mysql = self.dialect.is_mysql_family();
@@ -340,7 +339,7 @@ impl ReadSet {
         converted(column, value?).filter(|value| params.readable(value))
     }
 
-    /// A constant of PostgreSQL in the form that its type has.
+    /// A constant of PostgreSQL in the form of its type.
     fn read(&self, column: ValueType, operand: Operand, param: &Parameter<'_>, form: Form) -> Option<Value> {
         if let ParameterValue::Literal(literal) = param.value {
             return literal_value(column, operand, literal, form);
@@ -353,13 +352,13 @@ impl ReadSet {
         }
     }
 
-    /// With what a text of MySQL begins that has no normal form.
+    /// The beginning of a text of MySQL that has no normal form.
     fn beginning(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<Box<[u8]>> {
         let param = params.get(operand).filter(|_| self.dialect.is_mysql_family())?;
         mysql_values::beginning(column, operand, param.value)
     }
 
-    /// The elements of an array of PostgreSQL.
+    /// The elements of a PostgreSQL array.
     fn array(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<Vec<Value>> {
         let param = params.get(operand).filter(|_| !self.dialect.is_mysql_family())?;
         let values = match param.value {
@@ -384,13 +383,13 @@ impl ReadSet {
         values.filter(|values| values.iter().all(|value| params.readable(value)))
     }
 
-    /// How a parameter of PostgreSQL is read, of a declared type or not: as `form` says of the type that it has.
+    /// The form in which a parameter of PostgreSQL is read, with a declared type or without: `form` gives it for the type.
     fn form(&self, column: ValueType, operand: Operand, declared: Option<u32>, form: Form) -> Option<ValueType> {
         if operand.negated {
-            // `- $1` of an undeclared type is a float.
+            // `- $1` without a declared type is a float.
             return None;
         }
-        // Without a declared type the first use gives the parameter its type.
+        // Without a declared type the first use determines the parameter's type.
         let usage = self.usages.get(&operand.parameter)?;
         if declared.is_none() && usage.count > 1 && usage.equal_to != Some(column) {
             return None;
@@ -405,7 +404,7 @@ impl ReadSet {
     }
 }
 
-/// A constant of MySQL that equals a text column of the same characters under each collation.
+/// A constant of MySQL that equals a text column with the same characters under each collation.
 fn same_text(operand: Operand, params: Params<'_>) -> Option<Value> {
     let text = mysql_values::plain_text(operand, params.get(operand)?.value)?;
     text.iter().all(|byte| matches!(byte, b' '..=b'~')).then(|| Value::Text(text.into()))
@@ -419,7 +418,7 @@ fn declared(param: &Parameter<'_>) -> Option<u32> {
     Some(param.declared_type).filter(|declared| !matches!(*declared, 0 | oid::UNKNOWN))
 }
 
-/// Among decimals such a parameter may be one: in that format its bytes are those of other values, too.
+/// Among decimals such a parameter may be a decimal: in binary format its bytes may also be another value.
 fn is_untyped_binary(operand: Operand, param: &Parameter<'_>) -> bool {
     matches!(param.value, ParameterValue::Binary(_)) && declared(param).is_none() && operand.cast.is_none()
 }
@@ -433,7 +432,7 @@ fn is_decimal(operand: Operand, param: &Parameter<'_>) -> bool {
     }
 }
 
-/// As what a constant is compared with a column: floats compare with all numbers as doubles.
+/// A constant in the type in which the server compares it with a column: floats are compared with all numbers as doubles.
 fn converted(column: ValueType, value: Value) -> Option<Value> {
     if matches!(column, ValueType::Float4 | ValueType::Float8) { value.to_float() } else { Some(value) }
 }
@@ -456,7 +455,7 @@ fn literal_value(column: ValueType, operand: Operand, literal: &Literal, form: F
     }
 }
 
-/// Whether no row matters in any state of the database.
+/// Whether no row matters, in any state of the database.
 pub(crate) fn is_never(rows: &Rows) -> bool {
     rows.as_ref().is_some_and(Vec::is_empty)
 }

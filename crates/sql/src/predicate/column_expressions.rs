@@ -1,4 +1,4 @@
-//! What expressions ask of a column.
+//! Expressions that test one column.
 
 use freshet_types::ValueType;
 use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, Value};
@@ -7,7 +7,7 @@ use crate::allowlist::types::{comparable_type, enum_name, oid};
 use crate::predicate::syntax::{column_name, parameter, unwrapped};
 use crate::predicate::{Limit, Operand, Question, date_arithmetic, like, operand, operands, row_comparisons};
 
-/// The test that an equality is, one way or the other.
+/// The test of an equality, with the column on either side.
 pub(crate) fn equality<'e>(left: &'e Expr, right: &'e Expr) -> Option<(&'e [Ident], Question)> {
     let sides = |column: &'e Expr, constant: &'e Expr| {
         let question = match unwrapped(constant) {
@@ -20,7 +20,7 @@ pub(crate) fn equality<'e>(left: &'e Expr, right: &'e Expr) -> Option<(&'e [Iden
     sides(left, right).or_else(|| sides(right, left)).or_else(|| folded(left, right)).or_else(|| folded(right, left))
 }
 
-/// The test of a column, or of one that is cast to text.
+/// The test of a column, or of a column cast to text.
 fn of_column(column: &Expr, question: Question) -> Option<(&[Ident], Question)> {
     match like::as_text(column) {
         (true, column) => Some((column_name(column)?, Question::OfText(question.into()))),
@@ -33,7 +33,7 @@ pub(crate) fn is_plain_text(value_type: ValueType) -> bool {
     matches!(value_type, ValueType::Text | ValueType::OrderedText)
 }
 
-/// Whether NOT stands within an expression whose test is told without it.
+/// Whether the expression contains a NOT, which `question` leaves out.
 pub(crate) fn is_negated(expr: &Expr) -> bool {
     match expr {
         Expr::Between { negated, .. }
@@ -45,16 +45,16 @@ pub(crate) fn is_negated(expr: &Expr) -> bool {
     }
 }
 
-/// The test of a column that an expression is, if it is one that is known, without the NOT in it.
+/// The test that an expression is, if it is a known one. A NOT in it is left out.
 pub(crate) fn question(expr: &Expr) -> Option<(&[Ident], Question)> {
     match expr {
-        // A column that is true, or false: NOT NULL is not true.
+        // A boolean column.
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => Some((column_name(expr)?, Question::Is(true))),
         Expr::BinaryOp { left, op, right } => {
             row_comparisons::ordered(left, op, right).or_else(|| date_arithmetic::compared(expr))
         }
         Expr::Between { expr: tested, low, high, negated: _ } => {
-            // MySQL compares all three in one way, which one that is not known would decide.
+            // MySQL compares all three operands in one way, which an unknown operand would determine.
             let limit = |expr| operand(expr).map(|operand| Some(Limit { operand, included: true }));
             match (limit(low), limit(high)) {
                 (Some(low), Some(high)) => Some((column_name(tested)?, Question::Range { low, high, beside: None })),

@@ -1,7 +1,7 @@
-//! Dates that stand in a statement's normalized query: `date '1998-12-01' - interval '90' day`, `timestamp '2024-06-01 00:00:00'`.
+//! Dates in a statement's normalized query: `date '1998-12-01' - interval '90' day`, `timestamp '2024-06-01 00:00:00'`.
 //!
-//! They are no parameters, so what is compared with them is known once for the normalized query. Days and months are added as both
-//! families add them: a month later is the same day of that month, or its last one.
+//! They are not parameters, so a comparison with them is computed once for the normalized query. Days and months are added as both families add them:
+//! one month later is the same day of the next month, or its last day.
 
 use freshet_types::{Test, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, DataType, DateTimeField, Expr, Ident, Interval, TimezoneInfo, Value as Constant};
@@ -9,14 +9,14 @@ use sqlparser::ast::{BinaryOperator, DataType, DateTimeField, Expr, Ident, Inter
 use crate::predicate::Question;
 use crate::predicate::syntax::{column_name, unwrapped};
 
-/// A range of moments, in microseconds from 1970, both ends included.
+/// A range of timestamps, in microseconds from 1970, both ends inclusive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
     low: Option<i64>,
     high: Option<i64>,
 }
 
-/// The comparison of a column with such dates that an expression is, without the NOT in it.
+/// The comparison of a column with such a date. A NOT in it is left out.
 pub(crate) fn compared(expr: &Expr) -> Option<(&[Ident], Question)> {
     let (column, span) = match expr {
         Expr::BinaryOp { left, op, right } => match (column_name(left), moment(right)) {
@@ -31,7 +31,7 @@ pub(crate) fn compared(expr: &Expr) -> Option<(&[Ident], Question)> {
     Some((column, Question::Span(span)))
 }
 
-/// `flipped`: the moment stands on the left.
+/// `flipped`: the date is on the left.
 fn span(op: &BinaryOperator, moment: i64, flipped: bool) -> Option<Span> {
     let (below, above) = (Some(moment.checked_sub(1)?), Some(moment.checked_add(1)?));
     let equal = Some(moment);
@@ -46,7 +46,7 @@ fn span(op: &BinaryOperator, moment: i64, flipped: bool) -> Option<Span> {
 }
 
 impl Span {
-    /// `reach`: how far from UTC the session's zone may be, where the column holds moments.
+    /// `reach`: how far from UTC the session's time zone may be, if the column is a timestamp.
     pub(crate) fn test(self, column: ValueType, reach: i64) -> Option<Test> {
         let reach = match column {
             ValueType::Date | ValueType::Timestamp => 0,
@@ -60,7 +60,7 @@ impl Span {
     }
 }
 
-/// The moment that an expression is for sure.
+/// The timestamp of an expression, if it is certain.
 fn moment(expr: &Expr) -> Option<i64> {
     let value = match unwrapped(expr) {
         Expr::TypedString(typed) => {
@@ -108,7 +108,7 @@ pub(crate) fn length(interval: &Interval) -> Option<(i64, i64)> {
         Some(_) => return None,
         None => text.split_once(' ')?,
     };
-    // No more digits than any server takes.
+    // No server takes more digits.
     let number: i64 =
         number.parse().ok().filter(|_| number.len() <= 5 && number.bytes().all(|b| b.is_ascii_digit()))?;
     match unit {

@@ -1,8 +1,8 @@
-//! Which types of columns compare alike, so that values of the one are keys of the other.
+//! Types of columns that compare alike, so that values of one are keys of the other.
 
 use freshet_types::ValueType;
 
-/// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
+/// Whether two columns are equal only if their normal forms are, also through a third value.
 pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
     use ValueType::{Bool, Bytea, Bytes, Date, ExactText, OrderedText, Text, Timestamp, Uuid};
     let number = |value_type| matches!(value_type, ValueType::Int | ValueType::Unsigned | ValueType::Numeric);
@@ -11,13 +11,13 @@ pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
     (number(a) && number(b)) || (text(a) && text(b)) || (a == b && alone)
 }
 
-/// Whether a column equals another one only if their normal forms do, or one of them has none. Between two that are equal to a third
-/// one without a normal form nothing holds, so constants do not travel; but among keys that were read that one is seen.
+/// Whether two columns are equal only if their normal forms are, or one of them has none. Two values that equal a third one without a normal form
+/// need not be equal, so constants are not propagated. Among keys that were read, a key without a normal form is noticed.
 pub(crate) fn compare_by_keys(a: ValueType, b: ValueType) -> bool {
     a == ValueType::FoldedText && a == b
 }
 
-/// Whether nothing is rounded that becomes a key of this type: see `analyze/derived.rs`.
+/// Whether a key of this type is never rounded: see `analyze/derived.rs`.
 pub(crate) fn is_whole(value_type: ValueType) -> bool {
     use ValueType::{Bool, Bytes, Date, ExactText, FoldedText, Int, Unsigned, Uuid};
     matches!(value_type, Int | Unsigned | Bool | Date | Uuid | FoldedText | ExactText | Bytes)

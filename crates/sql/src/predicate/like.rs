@@ -1,13 +1,12 @@
-//! Conditions on the text of a column: LIKE, and equality and LIKE where one case is made of both.
+//! Conditions on the text of a column: LIKE, and equality and LIKE with both sides in one case.
 //!
-//! They are `col LIKE '%x%'`, `upper(col::text) LIKE upper('%x%')`, `upper(col) = upper('x')`, `col LIKE BINARY 'x%'`, as the makers of
-//! statements write *contains*, *starts with* and *is*, in any case or not. What is found by its beginning, or as a whole,
-//! becomes a test of the normal form, so that the index finds it; all else a pattern (`freshet_types::Pattern`).
+//! They are `col LIKE '%x%'`, `upper(col::text) LIKE upper('%x%')`, `upper(col) = upper('x')`, `col LIKE BINARY 'x%'`: the ways in which libraries
+//! write *contains*, *starts with* and *equals*, case-sensitive or not. A condition on the beginning of the text, or on the whole text, becomes a
+//! test of the normal form, so that the index finds it. Others become a pattern (`freshet_types::Pattern`).
 //!
-//! Letters in one case: what `upper` and `lower` do with plain ASCII is the same everywhere, but for the languages in which
-//! the capital of `i` is another letter than `I`. There less is equal than here, and what has become another character on
-//! both sides equals no other letter of ASCII. So such texts have the normal form that those of MySQL have under collations
-//! that do not tell cases ([`ValueType::FoldedText`]), also where the column's own is exact.
+//! `upper` and `lower` change ASCII letters in the same way everywhere, except in languages in which the capital of `i` is not `I`. There fewer texts
+//! are equal than here, and a letter that became another character on both sides equals no other ASCII letter. So such texts have the normal form of
+//! MySQL's texts under case-insensitive collations ([`ValueType::FoldedText`]), even if the column's own collation is exact.
 
 use freshet_types::{Pattern, Piece, Test, ValueType};
 use sqlparser::ast::{
@@ -20,7 +19,7 @@ use crate::predicate::parameters::Params;
 use crate::predicate::syntax::{column_name, unwrapped};
 use crate::predicate::{Operand, Question, mysql_values, operand};
 
-/// What LIKE asks.
+/// The operands of LIKE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matching {
     pub(crate) pattern: Operand,
@@ -29,7 +28,7 @@ pub(crate) struct Matching {
     pub(crate) letters: Letters,
     /// `LIKE BINARY`
     pub(crate) binary: bool,
-    /// To what the column is brought, and the pattern.
+    /// The case to which the column is converted, and the pattern's.
     pub(crate) column_case: Option<Case>,
     pub(crate) pattern_case: Option<Case>,
     /// `col::text`
@@ -37,13 +36,13 @@ pub(crate) struct Matching {
     pub(crate) negated: bool,
 }
 
-/// `upper(col)` or `lower(col)`, which equals one of some constants.
+/// `upper(col)` or `lower(col)` that equals one of some constants.
 #[derive(Clone, Debug)]
 pub(crate) struct Folding {
     pub(crate) case: Case,
     /// `col::text`
     pub(crate) cast: bool,
-    /// Each with what it is brought to.
+    /// Each with the case to which it is converted.
     pub(crate) constants: Vec<(Operand, Option<Case>)>,
 }
 
@@ -53,7 +52,7 @@ impl Folding {
     }
 }
 
-/// What a function makes of letters.
+/// The case of a function's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     Upper,
@@ -61,31 +60,31 @@ pub(crate) enum Case {
 }
 
 impl Matching {
-    /// `col LIKE pattern`, with nothing around the column or behind the pattern.
+    /// `col LIKE pattern` without further functions.
     pub(crate) fn is_as_written(&self) -> bool {
         !self.negated && !self.cast && self.escape.is_none() && self.letters == Letters::OfColumn
     }
 }
 
-/// Which letters match.
+/// Which letters match a letter of the pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Letters {
-    /// As the column compares.
+    /// As the column's collation compares.
     OfColumn,
-    /// `LIKE BINARY`: the same ones only.
+    /// `LIKE BINARY`: only the same letters.
     Same,
     /// `ILIKE`
     Folded,
-    /// One side or both were brought to one case, each by the rules of its own collation.
+    /// One side or both were converted to one case, each by the rules of its own collation.
     Mixed,
 }
 
-/// To which case an expression is brought, and what it is of.
+/// The case to which an expression is converted, and the expression inside.
 fn in_case(expr: &Expr) -> (Option<Case>, &Expr) {
     let expr = unwrapped(expr);
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return (None, expr) };
     let name = name.0.last().and_then(ObjectNamePart::as_ident).map(|ident| ident.value.to_ascii_lowercase());
-    // A statement is cached only if its functions are the built-in ones.
+    // A statement is cached only if its functions are built in.
     let case = match name.as_deref() {
         Some("upper" | "ucase") => Some(Case::Upper),
         Some("lower" | "lcase") => Some(Case::Lower),
@@ -97,7 +96,7 @@ fn in_case(expr: &Expr) -> (Option<Case>, &Expr) {
     }
 }
 
-/// `expr::text` or the like: the expression, and whether it is one. A cast to a length cuts.
+/// The expression inside `expr::text` or the like, and whether there is a cast. A cast with a length truncates.
 pub(crate) fn as_text(expr: &Expr) -> (bool, &Expr) {
     match unwrapped(expr) {
         Expr::Cast { expr, data_type, .. } if is_text(data_type) => (true, expr),
@@ -112,7 +111,7 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
         || *data_type == DataType::CharacterVarying(NONE)
 }
 
-/// The equality with some constants that a column in one case is asked for.
+/// The equality of a column, converted to one case, with some constants.
 pub(crate) fn folded<'e>(
     column: &'e Expr,
     constants: impl IntoIterator<Item = &'e Expr>,
@@ -127,7 +126,7 @@ pub(crate) fn folded<'e>(
     (!constants.is_empty()).then_some((column_name(column)?, Question::Folded(Folding { case, cast, constants })))
 }
 
-/// The question that LIKE or ILIKE is, without the NOT in it.
+/// The question of LIKE or ILIKE. A NOT in it is left out.
 pub(crate) fn matching(like: &Expr) -> Option<(&[Ident], Question)> {
     let (column, pattern, escape, any, ignores_case) = match like {
         Expr::Like { any, expr, pattern, escape_char, negated: _ } => (expr, pattern, escape_char, any, false),
@@ -157,7 +156,7 @@ pub(crate) fn matching(like: &Expr) -> Option<(&[Ident], Question)> {
 }
 
 impl Question {
-    /// How the values of a column compare for it.
+    /// The form in which the values of the column compare for this test.
     pub(crate) fn compares(&self, column: ValueType) -> ValueType {
         use ValueType::{ExactText, FoldedText, OrderedText, Text};
         let folds = match self {
@@ -167,7 +166,7 @@ impl Question {
         };
         match (self, column) {
             (_, Text | OrderedText | ExactText) if folds => FoldedText,
-            // What is the same text is equal under each collation.
+            // Identical texts are equal under each collation.
             (Self::Not(_), FoldedText) => Text,
             _ => column,
         }
@@ -175,7 +174,7 @@ impl Question {
 }
 
 impl ReadSet {
-    /// `col` is of the type that [`Question::compares`] tells.
+    /// The test; `column` is the type that [`Question::compares`] returns.
     pub(crate) fn folded(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Test {
         let value = |operand: &Operand| column.normalise_text(&self.plain_text(*operand, params)?);
         let values = || operands.iter().map(value).collect::<Option<Vec<_>>>();
@@ -183,7 +182,7 @@ impl ReadSet {
         values.map_or(Test::NotNull, Test::In)
     }
 
-    /// The same of LIKE.
+    /// The same for LIKE.
     pub(crate) fn like(&self, column: ValueType, matching: &Matching, params: Params<'_>) -> Test {
         self.pattern(column, matching, params).unwrap_or(Test::NotNull)
     }
@@ -193,7 +192,7 @@ impl ReadSet {
         let Matching { pattern, escape, letters, cast, negated, .. } = *matching;
         let mysql = self.dialect.is_mysql_family();
         let is_text = matches!(column, Text | OrderedText | FoldedText | ExactText | Bytes);
-        // As texts these are what the stream sends of them; in MySQL integers may have zeros in front.
+        // The text of these types is the one in the stream; MySQL may print integers with leading zeros.
         if !(is_text || (cast && !mysql && matches!(column, Enum | Int | Numeric | Uuid))) {
             return None;
         }
@@ -206,13 +205,13 @@ impl ReadSet {
             },
         };
         let text = self.plain_text(pattern, params)?;
-        // Then the default escape is a backslash to MySQL, and none to MariaDB.
+        // Then MySQL's default escape is a backslash, and MariaDB has none.
         if params.client.plain_backslash && escape == Some(b'\\') && text.contains(&b'\\') {
             return None;
         }
         let folds = matches!(letters, Letters::Folded | Letters::Mixed);
         let printable = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
-        // Bytes have no other case.
+        // Bytes have no case.
         if ((mysql || folds) && !printable) || (column == Bytes && (folds || params.client.wide)) {
             return None;
         }
@@ -232,7 +231,7 @@ impl ReadSet {
         }
         let is_open = pieces.last() == Some(&Piece::Any);
         let sure = letters != Letters::Mixed && (column != ExactText || is_open);
-        // Zeros at the end of bytes are not in the stream.
+        // The stream omits trailing zero bytes.
         if (negated && !sure) || (column == Bytes && !is_open) {
             return None;
         }
@@ -240,7 +239,7 @@ impl ReadSet {
         Some(Test::Like(Pattern { pieces, folded, negated, collated: mysql }.into()))
     }
 
-    /// A constant as the text that it is.
+    /// A constant as text.
     pub(crate) fn plain_text(&self, operand: Operand, params: Params<'_>) -> Option<Box<[u8]>> {
         let text = if self.dialect.is_mysql_family() {
             mysql_values::plain_text(operand, params.get(operand)?.value)?.into()
@@ -254,7 +253,7 @@ impl ReadSet {
     }
 }
 
-/// Texts that begin so.
+/// Texts with this beginning.
 fn begins(column: ValueType, beginning: &[u8]) -> Option<Test> {
     let beginning = match column {
         ValueType::FoldedText => beginning.trim_ascii_end().to_ascii_lowercase(),

@@ -1,14 +1,14 @@
-//! What a condition says of one table reference: tests of its columns by constants, as a disjunction of conjunctions.
+//! Conditions on one table reference: tests of its columns by constants, as a disjunction of conjunctions.
 //!
-//! In goes the syntax tree of a condition; out comes a [`Predicate`] for each table reference that the condition bounds. `bind.rs` puts the constants of one
-//! execution in it, `formula/` does the same for conditions on a whole row, and `parameters.rs` says what the constants are.
+//! The input is the syntax tree of a condition; the output is a [`Predicate`] for each table reference that the condition bounds. `bind.rs` inserts
+//! the constants of one execution, `formula/` does the same for conditions on a whole row, and `parameters.rs` defines the constants.
 //!
-//! Only what is asked is kept here; whether a constant can be compared in a way that is known is seen when it is bound
-//! (`bind.rs`). What is not understood holds for any row, so it vanishes from a conjunction and takes a disjunction with
-//! it. Beyond the bounds parts are left out in the same way: fewer tests are more rows.
+//! A predicate contains only the questions; binding decides whether a constant can be compared in a known way (`bind.rs`). A condition that is not
+//! understood holds for any row, so it is dropped from a conjunction, and it makes a whole disjunction unknown. Parts beyond the limits are dropped
+//! in the same way: fewer tests mean more rows.
 //!
-//! NOT asks when a condition is false, which is not when it is not true: of AND if one side is, of OR if both are, of a
-//! comparison if the opposite one is true, so that NULL satisfies neither.
+//! NOT asks when a condition is false, which differs from not being true. AND is false if one side is, OR if both are, a comparison if its opposite
+//! is true. So NULL satisfies neither.
 
 pub(crate) mod arrays;
 pub(crate) mod bind;
@@ -36,10 +36,10 @@ use crate::predicate::like::{Folding, Matching};
 use crate::predicate::row_filter::Residual;
 use crate::predicate::syntax::{parameter, unwrapped};
 
-/// Conjunctions of one predicate.
+/// Limit of conjunctions in one predicate.
 const CONJUNCTIONS_MAX: usize = 16;
 
-/// Tests of one conjunction.
+/// Limit of tests in one conjunction.
 const TESTS_MAX: usize = 16;
 
 /// The constant side of a comparison.
@@ -49,22 +49,22 @@ pub(crate) struct Operand {
     pub(crate) parameter: u32,
     /// `-$n`
     pub(crate) negated: bool,
-    /// `$n::type`: the type's OID; that of the elements if the operand is an array. In MySQL and MariaDB a function that makes bytes
-    /// of a text.
+    /// `$n::type`: the type's OID; that of the elements if the operand is an array. In MySQL and MariaDB, a function that returns the bytes of a
+    /// text.
     pub(crate) cast: Option<u32>,
 }
 
-/// An end of a range.
+/// One end of a range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     pub(crate) operand: Operand,
     pub(crate) included: bool,
 }
 
-/// A test by constants that are not known yet.
+/// A test whose constants are not known yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
-    /// `=` and `IN`: at least one.
+    /// `=` and `IN`: equal to at least one.
     In(Vec<Operand>),
     /// `= ANY(array)`
     Any(Operand),
@@ -72,13 +72,13 @@ pub(crate) enum Question {
     Null,
     /// `IS NOT NULL`
     NotNull,
-    /// `<`, `<=`, `>`, `>=`, `BETWEEN`; of `NOT BETWEEN` one of two, with the limit of the other.
+    /// `<`, `<=`, `>`, `>=`, `BETWEEN`. `NOT BETWEEN` becomes two of these, each with the other's limit in `beside`.
     Range { low: Option<Limit>, high: Option<Limit>, beside: Option<Operand> },
-    /// The same of dates that stand in the normalized query.
+    /// The same with dates in the normalized query.
     Span(Span),
     /// `LIKE`, `NOT LIKE`
     Like(Matching),
-    /// `upper(t.c) = upper(…)` and the like: equal to one of these in one case or the other.
+    /// `upper(t.c) = upper(…)` and the like: equal to one of these when both are in one case.
     Folded(Folding),
     /// `<>`, `NOT IN`, `<> ALL(array)`: equal to none of these.
     Not(Box<Question>),
@@ -88,12 +88,12 @@ pub(crate) enum Question {
     Is(bool),
     /// The same of `t.c::text`.
     OfText(Box<Question>),
-    /// A condition on the row, of which this column is one.
+    /// A condition on the row, in which this column occurs.
     Row(Residual),
 }
 
 impl Question {
-    /// The constants that it compares with.
+    /// The constants of the comparison.
     pub(crate) fn operands(&self) -> Vec<Operand> {
         match self {
             Self::In(operands) => operands.clone(),
@@ -109,7 +109,7 @@ impl Question {
         }
     }
 
-    /// What it asks of a column of that type; None: it is not known. A `varchar` is compared as text anyhow.
+    /// The question for a column of that type; None if it is unknown. A `varchar` is compared as text in any case.
     pub(crate) fn asked_of(&self, column: ValueType) -> Option<&Self> {
         match self {
             Self::OfText(question) => is_plain_text(column).then_some(&**question),
@@ -117,7 +117,7 @@ impl Question {
         }
     }
 
-    /// It tells little: no row can be found by it, or by only one of two of them.
+    /// A test that excludes few rows: no index supports it, or only one of its parts.
     fn is_weak(&self) -> bool {
         match self {
             Self::NotNull | Self::Not(_) | Self::Like(_) | Self::OrNull(_) | Self::Row(_) => true,
@@ -127,7 +127,7 @@ impl Question {
         }
     }
 
-    /// It may be true of one value and not of another that equals it.
+    /// It may be true of one value and not of another value that equals it.
     pub(crate) fn is_by_spelling(&self) -> bool {
         matches!(self, Self::Like(_) | Self::Not(_) | Self::OrNull(_))
     }
@@ -171,31 +171,30 @@ impl Question {
 pub(crate) struct Atom {
     pub(crate) column: ComparedColumn,
     pub(crate) question: Question,
-    /// It is asked of the column of a sub-select.
+    /// It tests the column of a sub-select.
     pub(crate) through: bool,
 }
 
-/// Gives a test of a column the references of whose rows it tells something, by their places in the statement: what it says of
-/// the rows of each. None: it is true of none.
+/// Maps a test of a column to the references whose rows it restricts, by their places, with the test of each. None: no row passes.
 type Resolve<'r> = dyn Fn(&[Ident], &Question) -> Vec<(usize, Option<Atom>)> + 'r;
 
-/// What conditions say of rows.
+/// How conditions are translated.
 pub(crate) struct Meaning<'m> {
     pub(crate) of_column: &'m Resolve<'m>,
-    /// Of one that is no such test, and is to be true or false.
+    /// For a condition that is not such a test and must be true or false.
     pub(crate) of_row: &'m dyn Fn(&Expr, bool) -> Said,
 }
 
-/// A condition as far as it is understood.
+/// The understood part of a condition.
 pub(crate) enum Said {
     Both(Box<Said>, Box<Said>),
     Either(Box<Said>, Box<Said>),
-    /// Tests of rows of the references in these places.
+    /// Tests of the references in these places.
     Of(Vec<(usize, Option<Atom>)>),
     Nothing,
 }
 
-/// What must hold of a row to matter: one of these conjunctions; an empty one holds for any row. Without one no row matters.
+/// A condition on the rows that matter: a disjunction of these conjunctions. An empty conjunction is true of any row, an empty disjunction of none.
 #[derive(Clone, Debug)]
 pub(crate) struct Predicate(Vec<Vec<Atom>>);
 
@@ -212,7 +211,7 @@ impl Predicate {
         self.0.iter().any(Vec::is_empty)
     }
 
-    /// In one of its conjunctions each row has to be tested.
+    /// Whether each row must be tested in one of its conjunctions.
     fn is_weak(&self) -> bool {
         self.0.iter().any(|conjunction| conjunction.iter().all(|atom| atom.question.is_weak()))
     }
@@ -224,7 +223,7 @@ impl Predicate {
         if self.is_any_row() {
             return other;
         }
-        // One conjunction by which rows are found is better than several with tests more.
+        // One conjunction that an index supports is better than several with more tests.
         let finds = |of: &Self| of.0.len() == 1 && !of.is_weak();
         if finds(&self) && other.0.len() > 1 && other.is_weak() {
             return self;
@@ -256,7 +255,7 @@ impl Predicate {
     }
 }
 
-/// The column and the values of a conjunction that is one list.
+/// The column and the values of a conjunction that is one list of values.
 fn listed(conjunction: &[Atom]) -> Option<(&ComparedColumn, &[Operand])> {
     match conjunction {
         [Atom { column, question: Question::In(list), .. }] => Some((column, list)),
@@ -264,7 +263,7 @@ fn listed(conjunction: &[Atom]) -> Option<(&ComparedColumn, &[Operand])> {
     }
 }
 
-/// The values of a conjunction that is one list of that column, so that more can be added.
+/// The values of a conjunction that is a list of this column, to add more.
 fn list_of<'c>(conjunction: &'c mut [Atom], wanted: &ComparedColumn) -> Option<&'c mut Vec<Operand>> {
     match conjunction {
         [Atom { column, question: Question::In(list), .. }] if column == wanted => Some(list),
@@ -273,12 +272,12 @@ fn list_of<'c>(conjunction: &'c mut [Atom], wanted: &ComparedColumn) -> Option<&
 }
 
 impl Said {
-    /// What a condition says.
+    /// The meaning of a condition that is true.
     pub(crate) fn by(condition: &Expr, meaning: &Meaning<'_>) -> Self {
         Self::when(condition, true, meaning)
     }
 
-    /// What is said by a condition that is true, or false.
+    /// The meaning of a condition that is true, or false, by `truth`.
     fn when(condition: &Expr, truth: bool, meaning: &Meaning<'_>) -> Self {
         use BinaryOperator::{And, Or};
         match unwrapped(condition) {
@@ -287,7 +286,7 @@ impl Said {
                 let (left, right) = (Self::when(left, truth, meaning), Self::when(right, truth, meaning));
                 Self::joined(left, right, (*op == And) == truth)
             }
-            // They are false also of what is not known.
+            // These conditions are false also of unknown values.
             Expr::IsTrue(inner) if truth => Self::when(inner, true, meaning),
             Expr::IsFalse(inner) if truth => Self::when(inner, false, meaning),
             other => match Self::tested(other, truth, meaning.of_column) {
@@ -297,12 +296,12 @@ impl Said {
         }
     }
 
-    /// The same as far as it is a test of a column by constants.
+    /// The meaning as far as the condition is a test of a column by constants.
     fn tested(condition: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
         use BinaryOperator::{Eq, NotEq, Spaceship};
         match condition {
             Expr::BinaryOp { left, op: op @ (Eq | NotEq), right } => match (unwrapped(left), unwrapped(right)) {
-                // True only if all parts are equal, false only if one is not.
+                // True only if all pairs are equal, false only if one is not.
                 (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
                     let truth = (*op == Eq) == truth;
                     let parts = left.iter().zip(right);
@@ -332,12 +331,12 @@ impl Said {
         }
     }
 
-    /// Two values are the same, or not; NULL is one of them.
+    /// Whether two values are the same, with NULL as a value.
     fn same(left: &Expr, right: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
-        // No constant that is NULL has a normal form.
+        // A NULL constant has no normal form.
         let equality = equality(left, right);
         if truth {
-            // The constant may be NULL, which is the same as NULL: branches of NULL stay.
+            // The constant may be NULL, which is the same as NULL: the branches for NULL stay.
             let of_rows = |idents: &[Ident], question: &Question| {
                 resolve(idents, question).into_iter().filter(|(_, atom)| atom.is_some()).collect()
             };
@@ -373,7 +372,7 @@ impl Said {
         said.reduce(|one, two| Self::joined(one, two, false)).unwrap_or(Self::Nothing)
     }
 
-    /// The references of whose rows it may say something.
+    /// Adds the places of the references that it may restrict.
     pub(crate) fn note_places(&self, places: &mut BTreeSet<usize>) {
         match self {
             Self::Both(one, two) | Self::Either(one, two) => {
@@ -385,7 +384,7 @@ impl Said {
         }
     }
 
-    /// What it says of the rows of the reference in this place.
+    /// The predicate of the reference in this place.
     pub(crate) fn of(&self, wanted: usize) -> Predicate {
         match self {
             Self::Both(one, two) => one.of(wanted).and(two.of(wanted)),
@@ -400,7 +399,7 @@ impl Said {
     }
 }
 
-/// Of a list; None if one of them is no constant.
+/// The operands of a list; None if an element is not a constant.
 pub(crate) fn operands<'e>(list: impl IntoIterator<Item = &'e Expr>) -> Option<Vec<Operand>> {
     list.into_iter().map(operand).collect::<Option<Vec<_>>>().filter(|operands| !operands.is_empty())
 }
@@ -413,7 +412,7 @@ pub(crate) fn operand(expr: &Expr) -> Option<Operand> {
         }
         Expr::Cast { expr, data_type, .. } => {
             let (cast, inner) = match enum_name(data_type) {
-                // No other cast is walked than to an enum.
+                // Of other casts only those to an enum are analysed.
                 Some(_) => (oid::ANYENUM, like::as_text(expr).1),
                 None => (comparable_type(data_type)?, &**expr),
             };

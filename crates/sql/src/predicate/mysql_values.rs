@@ -1,10 +1,9 @@
-//! Which constants may be compared with which columns, so that "the server says equal" implies "equal here".
+//! Constants of MySQL and MariaDB that may be compared with a column so that "equal for the server" implies "equal here".
 //!
-//! The servers convert what they compare, mostly to floating point: `5 = '5abc'`, `0 = 'abc'`, two decimals that differ
-//! in the twentieth digit are equal if one of them is a text. So only what is compared exactly has a normal form here:
-//! numbers with exact columns, texts of printable ASCII with text columns, texts that are the plain form of an
-//! integer with integer columns, within the integers that a double holds exactly, and texts that are the plain form of a date
-//! with columns of dates; and what is compared as a double with columns of doubles.
+//! The servers convert what they compare, mostly to floating point: `5 = '5abc'`, `0 = 'abc'`, and two decimals that differ in the twentieth digit
+//! are equal if one of them is a text. So only constants that the server compares exactly have a normal form here: numbers with exact columns; texts
+//! of printable ASCII with text columns; texts that are the plain form of an integer with integer columns, for integers that a double represents
+//! exactly; texts that are the plain form of a date with date columns; and numbers with columns of doubles, where doubles are compared.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -18,22 +17,22 @@ use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::Operand;
 use crate::predicate::parameters::{Client, ParameterValue, Params};
 
-/// Digits of a decimal constant that the servers keep for sure: they cut fractions to 30 digits.
+/// Digits of a decimal constant that the servers keep: they truncate fractions to 30 digits.
 const DIGITS_MAX: usize = 30;
 
-/// Integers below this are doubles.
+/// Integers below this are exact as doubles.
 const EXACT_MAX: i64 = 1 << 53;
 
 /// In microseconds.
 const DAY: i64 = 86_400_000_000;
 
-/// The normal form of a constant that is compared with a column of this type; None: it may equal anything.
+/// The normal form of a constant that is compared with a column of this type; None if it may equal anything.
 pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterValue<'_>) -> Option<Value> {
     if operand.cast.is_some() {
         return None;
     }
     match value {
-        // By an index a fraction is rounded, and a negative number is taken for one of 64 bits.
+        // An index search rounds a fraction, and reads a negative number as one of 64 unsigned bits.
         ParameterValue::Literal(Literal { kind: LiteralKind::Number, text })
             if column == ValueType::Bit && (operand.negated || !text.iter().all(u8::is_ascii_digit)) =>
         {
@@ -48,13 +47,13 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
         _ if operand.negated => None,
         ParameterValue::Integer(integer) => {
             let form = exact(column)?;
-            // MySQL may read one beyond the signed integers as a negative double.
+            // MySQL may read a number beyond the signed integers as a negative double.
             let misread = form == ValueType::Float8 && i64::try_from(integer).is_err();
             (!misread).then(|| form.normalise_text(integer.to_string().as_bytes())).flatten()
         }
         ParameterValue::Literal(Literal { kind: LiteralKind::String, text }) => text_form(column, text),
         ParameterValue::Literal(Literal { kind: LiteralKind::Bits, text }) if column == ValueType::Bit => {
-            // As a double, too.
+            // Also exact as a double.
             Some(text).filter(|bytes| bytes.len() <= 6).and_then(|bytes| column.normalise_text(bytes))
         }
         ParameterValue::Literal(Literal { kind: LiteralKind::Bytes | LiteralKind::Bits, text }) => {
@@ -67,8 +66,8 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
     }
 }
 
-/// A constant that is compared with a column of bytes, as its bytes. Texts may reach the comparison in another character set, in which
-/// those of ASCII are the same if it is not wide.
+/// The bytes of a constant that is compared with a column of bytes. The server may convert the text to another character set first, which does not
+/// change ASCII unless it is a wide one.
 pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Params<'_>) -> Option<Cow<'v, [u8]>> {
     let Client { as_sent, wide, .. } = params.client;
     if let Some(function) = operand.cast {
@@ -80,7 +79,7 @@ pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Par
         ParameterValue::Bytes(bytes) => Some(bytes),
         ParameterValue::Literal(Literal { kind: LiteralKind::Bytes | LiteralKind::Bits, text }) => Some(&**text),
         value => {
-            // MariaDB shows `?` in the text of a view for what is no UTF-8, and other bytes for what is of another character set.
+            // MariaDB prints `?` in a view's text for bytes that are not UTF-8, and converts texts of another character set.
             let in_view = operand.parameter > VIEWS_BASE;
             let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !(in_view && *byte == b'?');
             plain_text(operand, value).filter(|text| as_sent && !in_view || !wide && text.iter().all(is_plain))
@@ -89,7 +88,7 @@ pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Par
     .map(Cow::Borrowed)
 }
 
-/// A function that makes bytes of a constant, and the constant.
+/// A function that returns the bytes of a constant, and the constant.
 pub(crate) fn bytes_of(function: &Function) -> Option<(u32, &Expr)> {
     let [ObjectNamePart::Identifier(name)] = &*function.name.0 else { return None };
     let known = match name.value.to_ascii_lowercase().as_str() {
@@ -106,7 +105,7 @@ pub(crate) fn bytes_of(function: &Function) -> Option<(u32, &Expr)> {
     }
 }
 
-/// The bytes that a function makes of a text.
+/// The bytes that a function returns for a text.
 fn made_of(function: u32, text: &[u8]) -> Option<Vec<u8>> {
     match function {
         oid::UNHEX => {
@@ -125,13 +124,12 @@ fn made_of(function: u32, text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// For a text without a normal form that is compared with a column of texts: with what the normal form of each text begins
-/// that may equal it.
+/// For a text without a normal form that is compared with a text column: the beginning of the normal form of each text that may equal it.
 pub(crate) fn beginning(column: ValueType, operand: Operand, value: ParameterValue<'_>) -> Option<Box<[u8]>> {
     column.beginning(plain_text(operand, value)?)
 }
 
-/// A constant that is compared as the text that it is.
+/// A constant that is compared as text.
 pub(crate) fn plain_text(operand: Operand, value: ParameterValue<'_>) -> Option<&[u8]> {
     match value {
         _ if operand.cast.is_some() || operand.negated => None,
@@ -146,9 +144,8 @@ pub(crate) fn is_text(value: ParameterValue<'_>) -> bool {
     matches!(value, ParameterValue::Text(_) | ParameterValue::Literal(Literal { kind: LiteralKind::String, .. }))
 }
 
-/// Whether several constants are compared with a column exactly where the server may compare all in one way. A text among
-/// them makes floating-point numbers of all; MySQL compares the bits of integers that differ in sign or not
-/// (`-1 IN (1.5, 18446744073709551615)` is true there).
+/// Whether the server's comparison of a column with several constants is exact if it compares all in one way. With a text among them it compares
+/// floating-point numbers; MySQL compares the bits of signed and unsigned integers (`-1 IN (1.5, 18446744073709551615)` is true there).
 pub(crate) fn exact_together(column: ValueType, values: &[Value], text: bool) -> bool {
     let exact = |value: &Value| match value {
         Value::Int(integer) => {
@@ -161,7 +158,7 @@ pub(crate) fn exact_together(column: ValueType, values: &[Value], text: bool) ->
     values.iter().all(exact)
 }
 
-/// How a number is read that is compared with a column of numbers: floats compare as doubles.
+/// The type in which a number is read that is compared with a numeric column: floats compare as doubles.
 fn exact(column: ValueType) -> Option<ValueType> {
     match column {
         ValueType::Bit | ValueType::Int | ValueType::Unsigned | ValueType::Numeric => Some(ValueType::Numeric),
@@ -181,7 +178,7 @@ fn text_form(column: ValueType, text: &[u8]) -> Option<Value> {
         }
         ValueType::Float4 | ValueType::Float8 if text.len() <= DIGITS_MAX => ValueType::Float8.normalise_text(text),
         ValueType::Date | ValueType::Timestamp => local_moment(column, text),
-        // Longer than the bytes, for which it may not stand.
+        // Longer than the bytes, so that it cannot be the bytes.
         ValueType::MariadbUuid if text.len() >= 32 => column.normalise_text(text),
         ValueType::Inet4 | ValueType::Inet6 => {
             let address: IpAddr = std::str::from_utf8(text).ok()?.parse().ok()?;
@@ -191,7 +188,7 @@ fn text_form(column: ValueType, text: &[u8]) -> Option<Value> {
     }
 }
 
-/// Bytes that are compared with a column that is not of bytes.
+/// Bytes that are compared with a column of another type.
 fn bytes_form(column: ValueType, bytes: &[u8]) -> Option<Value> {
     match column {
         ValueType::MariadbUuid | ValueType::Inet4 | ValueType::Inet6 => column.normalise_binary(bytes),
@@ -199,13 +196,13 @@ fn bytes_form(column: ValueType, bytes: &[u8]) -> Option<Value> {
     }
 }
 
-/// A date, or date and time, as the servers spell it.
+/// A date, or date and time, in the servers' own form.
 fn local_moment(form: ValueType, text: &[u8]) -> Option<Value> {
     let plain = text.iter().all(|byte| byte.is_ascii_digit() || b"-: .".contains(byte));
     form.normalise_text(text).filter(|_| plain)
 }
 
-/// Whether a column of this type may hold this time, in microseconds. A date with a time of day is none to it.
+/// Whether a column of this type can have this time, in microseconds. A date column cannot have a time of day.
 fn holds(column: ValueType, micros: i64) -> bool {
     match column {
         ValueType::Timestamp => true,
@@ -214,7 +211,7 @@ fn holds(column: ValueType, micros: i64) -> bool {
     }
 }
 
-/// A constant that is compared with a TIMESTAMP, as if the session's zone were UTC.
+/// A constant that is compared with a TIMESTAMP, read as if the session's time zone were UTC.
 pub(crate) fn moment(column: ValueType, operand: Operand, value: ParameterValue<'_>) -> Option<Value> {
     let text = plain_text(operand, value).filter(|_| column == ValueType::TimestampTz)?;
     local_moment(ValueType::Timestamp, text)

@@ -1,5 +1,5 @@
-//! The parameters of one execution, by their numbers: the statement's own and the literals of its text, then the constants of
-//! the views that it reads.
+//! The parameters of one execution, by their numbers: the statement's own, then the literals of its text, then the constants of the views that it
+//! reads.
 
 use freshet_types::Value;
 
@@ -7,30 +7,30 @@ use crate::lex::literal::Literal;
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::Operand;
 
-/// Farther from UTC than a session's zone can be to PostgreSQL, in microseconds. It takes zones up to 168 hours away, and an hour more in
-/// summer (`src/timezone/localtime.c`).
+/// Farther from UTC than any zone of a PostgreSQL session, in microseconds. PostgreSQL takes zones up to 168 hours away, and one more hour in summer
+/// (`src/timezone/localtime.c`).
 const ZONE_REACH: i64 = 8 * 86_400_000_000;
 
-/// How the client's session reads and shows values.
+/// Settings of the client's session for reading and printing values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct Client {
-    /// Its encoding is UTF-8. In another one the server's text has other bytes.
+    /// Its encoding is UTF-8. In another encoding the server's text has other bytes.
     pub utf8: bool,
-    /// Its texts reach comparisons with the bytes that it has sent, to MySQL and MariaDB.
+    /// MySQL and MariaDB: its texts are compared with the bytes that the client sent.
     pub as_sent: bool,
-    /// They reach comparisons in a character set in which ASCII has other bytes, to MySQL and MariaDB.
+    /// MySQL and MariaDB: its texts are compared in a character set in which ASCII has other bytes.
     pub wide: bool,
-    /// Its texts are bytes, which nothing converts, and names in them are of UTF-8, to MySQL and MariaDB.
+    /// MySQL and MariaDB: its texts are bytes, which nothing converts, and names in them are UTF-8.
     pub raw: bool,
-    /// `\` is no escape in it, to MySQL and MariaDB.
+    /// MySQL and MariaDB: `\` does not escape.
     pub plain_backslash: bool,
-    /// Its time zone is UTC, to PostgreSQL; one offset from UTC at all times, to MySQL and MariaDB.
+    /// PostgreSQL: its time zone is UTC. MySQL and MariaDB: its zone is a fixed offset from UTC.
     pub utc: bool,
 }
 
 impl Client {
-    /// In UTF-8, and in a zone that is not known.
+    /// UTF-8, with an unknown time zone.
     pub const PLAIN: Self =
         Self { utf8: true, as_sent: true, wide: false, raw: false, plain_backslash: false, utc: false };
 }
@@ -58,7 +58,7 @@ impl<'p> Params<'p> {
         }
     }
 
-    /// How far from UTC the zone of a session of PostgreSQL may be, in microseconds.
+    /// How far from UTC the zone of a PostgreSQL session may be, in microseconds.
     pub(crate) fn zone_reach(&self) -> i64 {
         if self.client.utc { 0 } else { ZONE_REACH }
     }
@@ -73,7 +73,7 @@ impl<'p> Params<'p> {
 pub struct Parameter<'a> {
     /// Its value.
     pub value: ParameterValue<'a>,
-    /// The type OID in Parse; 0 if it was left to the server (also for literals).
+    /// The type OID in Parse; 0 if the server chooses the type (also for literals).
     pub declared_type: u32,
 }
 
@@ -90,13 +90,13 @@ pub enum ParameterValue<'a> {
     Literal(&'a Literal),
     /// MySQL and MariaDB: an integer of the binary protocol.
     Integer(i128),
-    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_types::Value::Moment`] if it is of whole
-    /// seconds and one that both servers take.
+    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_types::Value::Moment`] if it has whole seconds and both
+    /// servers accept it.
     Moment(Option<i64>),
     /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.
     Time,
     /// MySQL and MariaDB: bytes of the binary protocol.
     Bytes(&'a [u8]),
-    /// MySQL and MariaDB: anything else of the binary protocol: floats, LOBs sent in pieces, types that are not known.
+    /// MySQL and MariaDB: anything else of the binary protocol: floats, values sent in pieces, unknown types.
     Opaque,
 }

@@ -1,20 +1,19 @@
-//! Comparisons by order, and of rows of values: what they say of single columns.
+//! Comparisons by order, and of rows of values: the tests of single columns that follow from them.
 //!
-//! * `(a, b) IN ((5, 1), (4, 2))` is true only where `a IN (5, 4)` and `b IN (1, 2)` are, which is what is asked: one
-//!   conjunction, however many rows there are. The rows with 5 and 2 matter as well then.
-//! * `(a, b) < (6, 4)` is decided by the first pair unless that is equal, so `a <= 6` is all that follows; it is NULL
-//!   where a is. With `<=`, `>` and `>=` the same.
+//! * `(a, b) IN ((5, 1), (4, 2))` implies `a IN (5, 4)` and `b IN (1, 2)`: one conjunction, however many rows the list has. The row with 5 and 2 then
+//!   matters as well.
+//! * The first pair decides `(a, b) < (6, 4)` unless it is equal, so only `a <= 6` follows. The comparison is NULL if a is. The same holds for `<=`,
+//!   `>` and `>=`.
 //!
-//! A value of such a list is compared with its column as in a list of that column's own, by all families; so the tests are
-//! those of one column, under the same rules. Of their opposites nothing is said. Equality of rows is one of each pair
-//! (`mod.rs`).
+//! All servers compare a value of such a list with its column as in a list for that column alone. So the tests are those of one column, under the
+//! same rules. Their negations give no tests. Equality of rows is an equality of each pair (`mod.rs`).
 
 use sqlparser::ast::{BinaryOperator, Expr, Ident};
 
 use crate::predicate::syntax::{column_name, unwrapped};
 use crate::predicate::{Limit, Question, operand, operands};
 
-/// The tests that are true where this comparison is, NOT in it left aside; None: it compares no rows.
+/// The tests that are true if this comparison is, without a NOT in it. None: it does not compare rows.
 pub(crate) fn compared(expr: &Expr) -> Option<Vec<(&[Ident], Question)>> {
     match expr {
         Expr::InList { expr, list, negated: _ } => {
@@ -31,7 +30,7 @@ pub(crate) fn compared(expr: &Expr) -> Option<Vec<(&[Ident], Question)>> {
     }
 }
 
-/// What each column is one of.
+/// The lists of values of each column.
 fn among<'e>(columns: &'e [Expr], list: &[Expr]) -> Option<Vec<(&'e [Ident], Question)>> {
     let row = |row| match unwrapped(row) {
         Expr::Tuple(values) if values.len() == columns.len() => Some(values),
@@ -54,7 +53,7 @@ fn or_equal(op: &BinaryOperator) -> Option<BinaryOperator> {
     }
 }
 
-/// The test of a column that a comparison by order is, one way or the other.
+/// The test of a column from a comparison by order, with the column on either side.
 pub(crate) fn ordered<'e>(left: &'e Expr, op: &BinaryOperator, right: &'e Expr) -> Option<(&'e [Ident], Question)> {
     let (left_is_less, included) = match op {
         BinaryOperator::Lt => (true, false),

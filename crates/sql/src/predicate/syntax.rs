@@ -1,8 +1,8 @@
-//! Expressions of the syntax tree: what is within brackets, joined by AND, a name or a parameter.
+//! Helpers for the syntax tree of expressions: parentheses, AND, names, parameters.
 
 use sqlparser::ast::{BinaryOperator, Expr, Ident, Value};
 
-/// The expressions that AND connects at the top of a condition.
+/// The operands of AND at the top of a condition.
 pub(crate) fn conjuncts(condition: &Expr) -> Vec<&Expr> {
     let mut found = Vec::new();
     let mut open = vec![condition];
@@ -15,7 +15,7 @@ pub(crate) fn conjuncts(condition: &Expr) -> Vec<&Expr> {
     found
 }
 
-/// Without the brackets around it.
+/// The expression without enclosing parentheses.
 pub(crate) fn unwrapped(mut expr: &Expr) -> &Expr {
     while let Expr::Nested(inner) = expr {
         expr = inner;

@@ -1,7 +1,7 @@
-//! The statements Freshet answers itself.
+//! The statements that Freshet answers itself.
 //!
-//! They come over the client's ordinary connection, so every statement is looked at: texts that start with neither
-//! SHOW, EXPLAIN nor FRESHET must be told apart within a few instructions.
+//! They arrive on the client's ordinary connection, so each statement is tested: a text that begins with none of SHOW, EXPLAIN and FRESHET must be
+//! recognised within a few instructions.
 
 use freshet_types::Dialect;
 
@@ -9,7 +9,7 @@ use crate::lex::mysql;
 use crate::lex::postgres::{Kind, Token};
 use crate::lex::tokens::Tokens;
 
-/// Less than this is a mistake rather than a limit.
+/// Less memory than this is a mistake.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// A statement for Freshet itself.
@@ -31,14 +31,13 @@ pub enum Admin {
     Bypass(bool),
     /// `FRESHET MEMORY <bytes>`
     Memory(u64),
-    /// MySQL and MariaDB: `SHOW STATUS LIKE 'Qcache%'`: the pattern, which matches such names only.
+    /// MySQL and MariaDB: `SHOW STATUS LIKE 'Qcache%'` with its pattern, which matches only such names.
     QueryCacheStatus(String),
-    /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'`: the pattern, which matches such names only.
+    /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'` with its pattern, which matches only such names.
     QueryCacheVariables(String),
 }
 
-/// Recognises an admin statement. None: it is not one. Err: it starts like one but is malformed (text for the
-/// client).
+/// Recognises an admin statement. None: it is not one. Err: it begins like one but is malformed (message for the client).
 pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
     // Only a comment or one of the three words can lead to an admin statement.
     match text.trim_ascii_start().as_bytes() {
@@ -92,8 +91,8 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
     Some(statement.filter(|_| ended).ok_or_else(|| format!("syntax: {usage}")))
 }
 
-/// The questions that monitoring built for the servers' own query cache asks: answered from here, since theirs is off or gone.
-/// Patterns that match anything else are the server's.
+/// Queries of monitoring tools for the servers' own query cache. Freshet answers them, since the server's query cache is off or was removed. Patterns
+/// that match other names go to the server.
 fn query_cache(text: &str) -> Option<Admin> {
     let tokens: Vec<Token<'_>> = Tokens::of(Dialect::MySql, text).collect();
     let end = tokens.iter().rposition(|token| token.kind != Kind::Symbol(b';'))?;
@@ -107,7 +106,7 @@ fn query_cache(text: &str) -> Option<Admin> {
         Kind::Text => String::from_utf8(mysql::unescaped(pattern.text)).ok()?,
         _ => return None,
     };
-    // `_` stands for any character, escaped or not: names of the server that differ there do not exist.
+    // `_` matches any character, escaped or not: the server has no names that differ only there.
     let starts = |prefix: &str| pattern.replace('\\', "").to_ascii_lowercase().starts_with(prefix);
     match words.as_slice() {
         ["status", "like"] if starts("qcache") => Some(Admin::QueryCacheStatus(pattern)),

@@ -1,8 +1,8 @@
-//! Constants that PostgreSQL reads as the current time, or completes by it.
+//! Constants that PostgreSQL reads as the current time, or completes with it.
 
 use crate::lex::postgres::{Kind, Token};
 
-/// A string constant in the normalized query that may be folded to a clock reading if it reaches a date type.
+/// Whether a string constant in the normalized query may be folded to a clock reading if it is cast to a date type.
 pub(crate) fn clock_text(token: &Token<'_>) -> bool {
     match token.kind {
         Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| names_clock(&text)),
@@ -11,7 +11,7 @@ pub(crate) fn clock_text(token: &Token<'_>) -> bool {
     }
 }
 
-/// The text of an `E'constant'` with a blank for each escape; None if one of them may be a letter, or it is another constant.
+/// The text of an `E'constant'` with a blank for each escape. None if an escape may be a letter, or if it is another constant.
 pub(crate) fn without_escapes(constant: &str) -> Option<Vec<u8>> {
     let inner = constant.strip_prefix(['e', 'E'])?.strip_prefix('\'')?.strip_suffix('\'')?;
     let mut bytes = inner.bytes();
@@ -26,7 +26,7 @@ pub(crate) fn without_escapes(constant: &str) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Whether a string constant in the normalized query may be a time without an offset. An interval is none.
+/// Whether a string constant in the normalized query may be a time without an offset. Intervals do not count.
 pub(crate) fn has_time(tokens: &[Token<'_>]) -> bool {
     let is_time = |(at, token): (usize, &Token<'_>)| match token.kind {
         Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| lacks_offset(&text)),
@@ -39,8 +39,7 @@ pub(crate) fn has_time(tokens: &[Token<'_>]) -> bool {
     tokens.iter().enumerate().any(is_time)
 }
 
-/// Whether a text may be a time, or an array of times, one of which has neither a numeric offset nor a date. A sign behind a letter belongs
-/// to the name of a zone.
+/// Whether a text may be a time, or an array of times, with neither a numeric offset nor a date. A sign behind a letter belongs to a zone's name.
 pub(crate) fn lacks_offset(text: &[u8]) -> bool {
     let lacks = |time: &[u8]| {
         let signed = |w: &[u8]| matches!(w, [before, b'+' | b'-', b'0'..=b'9'] if !before.is_ascii_alphabetic());
@@ -49,7 +48,7 @@ pub(crate) fn lacks_offset(text: &[u8]) -> bool {
     text.split(|byte| *byte == b',').any(lacks)
 }
 
-/// Whether a text contains, in any case, one of the words that date input folds to the current time.
+/// Whether a text contains, in any case, a word that date input folds to the current time.
 pub(crate) fn names_clock(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
     // Most are numbers.

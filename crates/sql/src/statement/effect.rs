@@ -1,12 +1,12 @@
 //! What a statement may do to the database or the session.
 
-/// What a statement may do to the database or the session; roughly in the order of what it takes away.
+/// What a statement may do to the database or the session, roughly from weak to strong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// It only reads: every function in it is a known built-in without side effects.
+    /// It only reads: each function in it is a built-in one without side effects.
     Pure,
-    /// It changes no row, definition or setting, though others may learn of it, and its transaction may have a commit record: NOTIFY,
-    /// LISTEN, `txid_current()`, sequences, advisory locks.
+    /// It changes no row, definition or setting, but other sessions may notice it, and its transaction may have a commit record: NOTIFY, LISTEN,
+    /// `txid_current()`, sequences, advisory locks.
     Signal,
     /// `BEGIN`, `COMMIT`, `ROLLBACK`, `SAVEPOINT` …
     TransactionControl,
@@ -15,28 +15,28 @@ pub enum Effect {
     Write,
     /// `SET`, `RESET`, `set_config`.
     Settings,
-    /// It may change the catalogue and all that [`Self::Write`] and [`Self::Settings`] may, but ends no prepared
-    /// statement by itself: DDL, ANALYZE, DO, CALL …
+    /// It may change the catalogue and do all that [`Self::Write`] and [`Self::Settings`] may, but it ends no prepared statement by itself: DDL,
+    /// ANALYZE, DO, CALL …
     Definition,
-    /// Everything else and everything not understood: also prepared statements may be gone.
+    /// Everything else, and everything not understood: it may also end prepared statements.
     Forgets,
 }
 
-/// What a statement of PostgreSQL may change of the catalogue, by its text and not by functions and triggers that it may call.
+/// What a statement of PostgreSQL may change in the catalogue by its own text, without the functions and triggers that it may call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Defines {
     /// Nothing that results depend on.
     #[default]
     Nothing,
-    /// What event triggers see.
+    /// Definitions that event triggers see.
     Told,
-    /// What none of them sees: roles, memberships, settings of roles and databases, event triggers, owners, the first half of DETACH
+    /// Definitions that no event trigger sees: roles, memberships, settings of roles and databases, event triggers, owners, the first half of DETACH
     /// CONCURRENTLY.
     Untold,
 }
 
 impl Defines {
-    /// `words` are those of one statement; what is no word is empty.
+    /// `words` are those of one statement; a token that is not a word is empty.
     pub(crate) fn of(words: &[&str], effect: Effect) -> Self {
         let any = |word: &str| words.contains(&word);
         match words {
@@ -44,7 +44,7 @@ impl Defines {
             | ["reassign", ..] => Self::Untold,
             ["grant" | "revoke", ..] if !any("on") => Self::Untold,
             ["alter", ..] if any("detach") && any("concurrently") => Self::Untold,
-            // It rolls back as a whole, or changes what no result depends on.
+            // It rolls back as a whole, or changes nothing that results depend on.
             ["create" | "drop", "statistics", ..]
             | [
                 "analyze" | "vacuum" | "reindex" | "cluster" | "checkpoint" | "comment" | "security" | "discard"
@@ -59,7 +59,7 @@ impl Defines {
     }
 }
 
-/// The effect of two statements in a row.
+/// The effect of two statements, one after the other.
 pub(crate) fn together(a: Effect, b: Effect) -> Effect {
     match (a, b) {
         (a, b) if a.min(b) <= Effect::Signal => a.max(b),

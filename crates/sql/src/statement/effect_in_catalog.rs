@@ -1,4 +1,4 @@
-//! What a statement may do under a catalogue: by the relations that it names, the views among them, and the functions and types that somebody made.
+//! The effect of a statement with a catalogue: from the relations that it names, their views, and user-defined functions and types.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::statement::template::Template;
 use crate::statement::transaction::Bracket;
 use crate::statement::user_code::{runs_code, user_defined};
 
-/// Views that one statement may read, directly and through others; and references to views that are opened.
+/// Limit of views that one statement may read, directly and through others, and of references to views that are expanded.
 pub(crate) const VIEWS_MAX: usize = 32;
 
-/// Views to be analysed, each once.
+/// Views to analyse, each once.
 #[derive(Default)]
 pub(crate) struct Queue {
     open: Vec<Arc<Table>>,
@@ -32,7 +32,7 @@ impl Queue {
         }
     }
 
-    /// The next one; an error beyond so many that statement and catalogue would keep a session busy.
+    /// The next view; an error beyond a number that would keep a session busy.
     pub(crate) fn next(&mut self) -> Result<Option<Arc<Table>>, Reason> {
         if self.seen.len() > VIEWS_MAX {
             return Err(Reason::Construct("a statement over more than 32 views"));
@@ -42,7 +42,7 @@ impl Queue {
 }
 
 impl Template {
-    /// What it does depends on the catalogue, as far as its text says.
+    /// Whether its effect depends on the catalogue, as far as its text says.
     pub fn is_told_by_catalog(&self) -> bool {
         let survey = &self.survey;
         self.names_relations()
@@ -50,13 +50,13 @@ impl Template {
                 && (!survey.functions.is_empty() || !survey.operators.is_empty() || survey.handled.has_qualified()))
     }
 
-    /// A [`Effect::Signal`] whose answer says nothing of what others have committed.
+    /// An [`Effect::Signal`] whose answer does not reveal what others have committed.
     pub fn is_silent_signal(&self) -> bool {
         self.effect == Effect::Signal && !self.survey.tells && !self.names_relations()
     }
 
-    /// What the statement may do under this catalogue and search path: a pure statement over a foreign table, a table
-    /// with policies or user-defined types, a relation that is not known, or a view that may write, may write.
+    /// The effect of the statement with this catalogue and search path. A pure statement may write if it reads a foreign table, a table with policies
+    /// or user-defined types, an unknown relation, or a view that may write.
     pub fn effect_in(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Effect {
         let effect = self.effect_under(catalog);
         if effect > Effect::Signal || (effect == Effect::Signal && !self.is_told_by_catalog()) {
@@ -66,13 +66,13 @@ impl Template {
         relations.map_or(Effect::Write, |all| effect_of_views(self.dialect, &all, catalog).max(effect))
     }
 
-    /// The relations of a statement that only reads if the views among them do; None: it may do more.
+    /// The relations of a statement that only reads if the views among them do; None if it may do more.
     pub(crate) fn harmless_relations(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
         let reads = self.effect_under(catalog) == Effect::Pure;
         reads.then(|| self.relations_without_code(catalog, schemas)).flatten()
     }
 
-    /// The relations of a query; None: they may run other code than the server's own, or its operators and functions may.
+    /// The relations of a query; None if they, or its operators and functions, may run code that is not built in.
     pub(crate) fn relations_without_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
         let survey = &self.survey;
         let harmless = self.built_in_first(schemas) && user_defined(catalog, survey).is_ok();
@@ -106,13 +106,13 @@ impl Template {
             }
     }
 
-    /// MySQL and MariaDB: the session may have more temporary tables after it: `CREATE TEMPORARY TABLE`, and what
-    /// [runs stored code](Self::runs_stored_code).
+    /// MySQL and MariaDB: whether the session may have more temporary tables after it: `CREATE TEMPORARY TABLE`, and statements that [run stored
+    /// code](Self::runs_stored_code).
     pub fn makes_temporary(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         self.facts.temporary || self.runs_stored_code(catalog, schemas)
     }
 
-    /// MySQL and MariaDB: it runs code that is not in its text, or may: CALL, EXECUTE, stored functions, triggers, what is not
+    /// MySQL and MariaDB: whether it runs, or may run, code that is not in its text: CALL, EXECUTE, stored functions, triggers, anything not
     /// understood.
     pub fn runs_stored_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let only_reads =
@@ -120,8 +120,7 @@ impl Template {
         self.facts.runs_stored_code(catalog, schemas, only_reads)
     }
 
-    /// The session's settings and locked tables are what they were before it: reads, transaction control and writes that run no
-    /// stored code.
+    /// Whether it leaves the session's settings and locked tables unchanged: reads, transaction control and writes that run no stored code.
     pub fn keeps_settings(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         if !self.dialect.is_mysql_family() {
             return self.writes_plainly(catalog, schemas);
@@ -134,8 +133,8 @@ impl Template {
         by_itself && !self.facts.temporary && !self.runs_stored_code(catalog, schemas)
     }
 
-    /// The tables whose rows a plain write may change. None: it is no such write, or may change others as well: through a
-    /// view, or (PostgreSQL) by the actions of foreign keys.
+    /// The tables whose rows a plain write may change. None if it is not a plain write, or may change other tables as well: through a view, or
+    /// (PostgreSQL) by the actions of foreign keys.
     pub fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
         if self.dialect.is_mysql_family() {
             let is_one = self.effect == Effect::Write && self.refusal() == Some(&Reason::NotSelect);
@@ -145,7 +144,7 @@ impl Template {
         Some(target.tables(catalog, schemas)?.iter().map(|table| table.id).collect())
     }
 
-    /// PostgreSQL: a write that runs built-in code only.
+    /// PostgreSQL: whether it is a write that runs built-in code only.
     pub(crate) fn writes_plainly(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let built_in = |name: &str| !catalog.user_functions.contains(name);
         let calls = self.calls.as_ref().filter(|_| catalog.built_in_surroundings && self.built_in_first(schemas));
@@ -153,7 +152,7 @@ impl Template {
             && (catalog.built_in_code_only || self.written_runs_none(catalog, schemas))
     }
 
-    /// It names one table and no other relation, and neither that table nor another that changes with it runs code.
+    /// Whether it names one table and no other relation, and neither that table nor a table that changes with it runs code.
     pub(crate) fn written_runs_none(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let named =
             self.target.as_ref().filter(|target| target.alone).and_then(|target| target.tables(catalog, schemas));
@@ -161,7 +160,7 @@ impl Template {
     }
 }
 
-/// What a statement over these relations may do besides what its own text says.
+/// The effect of a statement over these relations besides that of its own text.
 pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalog: &Catalog) -> Effect {
     let mut queue = Queue::default();
     queue.extend(relations);

@@ -1,8 +1,8 @@
-//! What a statement is and what it may do.
+//! The kind and the possible effects of a statement.
 //!
-//! In goes a normalized query; out comes a [`template::Template`]: the [`effect::Effect`] of the statement and, for queries that may be cached, the syntax tree. The first
-//! words decide for everything but queries, which the SQL parser reads within bounds. Transaction brackets, writes with known effects, names of temporary objects and the
-//! statements that Freshet answers itself are recognised here.
+//! The input is a normalized query; the output is a [`template::Template`]: the [`effect::Effect`] of the statement and, for queries that may be
+//! cached, the syntax tree. The first words decide for everything but queries, which the SQL parser reads within bounds. These modules also recognise
+//! transaction control, writes with known effects, names of temporary objects and the statements that Freshet answers itself.
 
 pub(crate) mod admin;
 pub(crate) mod clock_text;

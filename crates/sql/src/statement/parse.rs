@@ -1,7 +1,7 @@
-//! A normalized query, read once: the first words decide for everything but queries.
+//! Parses a normalized query once; for everything but queries the first words decide.
 //!
-//! Only queries are given to the SQL parser, with every string constant it might read differently than the server replaced, and within bounds on length and
-//! depth: its tree is walked and dropped recursively.
+//! Only queries go to the SQL parser. String constants that it might read differently from the server are replaced first, and length and depth are
+//! bounded: the tree is walked and dropped recursively.
 
 use crate::allowlist::visitor::Survey;
 use crate::lex::postgres::{Kind, Token};
@@ -18,7 +18,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 
 impl Template {
-    /// Parses a normalized query. Never fails: a text that is not understood is given its strongest possible effect.
+    /// Parses a normalized query. Never fails: a text that is not understood gets the strongest possible effect.
     pub fn parse(dialect: Dialect, normalized: &str) -> Self {
         let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
         let mut current = Vec::new();
@@ -37,7 +37,7 @@ impl Template {
         match statements.as_slice() {
             [] => Self::passing(Effect::Pure, Reason::NotSelect),
             [tokens] => match deallocated(tokens) {
-                // It does nothing but end that one statement.
+                // Its only effect is the end of this prepared statement.
                 Some(name) => Self { deallocates: Some(name), ..Self::passing(Effect::Pure, Reason::NotSelect) },
                 None => show_setting::template(tokens).unwrap_or_else(|| Self::statement(tokens)),
             },
@@ -65,7 +65,7 @@ impl Template {
                 Effect::TransactionControl
             }
             (_, "prepare") if word(1) == "transaction" => Effect::TransactionControl,
-            // PREPARE ends no other statement; reading its constants may run anything.
+            // PREPARE ends no other statement, but reading its constants may run anything.
             (
                 _,
                 "insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "lock" | "execute" | "declare"
@@ -83,11 +83,11 @@ impl Template {
         };
         let bracket = match effect {
             Effect::TransactionControl => Some(Bracket::read(tokens)),
-            // What was prepared by the protocol may be COMMIT, too.
+            // A statement prepared by the protocol may be COMMIT, too.
             _ => (word(brackets) == "execute").then_some(Bracket::Other),
         };
         let mut passing = Self::passing(effect, Reason::NotSelect);
-        // Behind LISTEN a program reads what it is not going to be notified of.
+        // After LISTEN a program reads everything of which it will not be notified.
         passing.survey.tells = word(brackets) == "listen";
         let calls = (effect == Effect::Write).then(|| write_effects::calls(tokens)).flatten();
         let words: Vec<&str> = (0..tokens.len()).map(word).collect();
@@ -97,7 +97,7 @@ impl Template {
         Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
 
-    /// A query. What is not understood of it may write, but nothing worse: no query ends a prepared statement.
+    /// Reads a query. A query that is not understood may write, but nothing worse: no query ends a prepared statement.
     pub(crate) fn read(tokens: &[Token<'_>]) -> Self {
         if is_too_long(Dialect::Postgres, tokens) {
             return Self::passing(Effect::Write, Reason::TooLong);
@@ -126,7 +126,7 @@ impl Template {
     }
 }
 
-/// The name in `DEALLOCATE [PREPARE] name`; None also for ALL and where the server might read another name.
+/// The name in `DEALLOCATE [PREPARE] name`. None also for ALL, and where the server might read another name.
 pub(crate) fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
     let is_word = |token: &Token<'_>, word| token.kind == Kind::Word && token.text == word;
     let name = match tokens {
@@ -142,7 +142,7 @@ pub(crate) fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
     (plain.is_ascii() && plain.len() <= NAME_LEN_MAX).then(|| plain.into())
 }
 
-/// CREATE INDEX of columns alone. One with expressions or a condition runs what is in them for each later write.
+/// CREATE INDEX on columns only. Expressions or a condition in an index would run with each later write.
 pub(crate) fn makes_plain_index(tokens: &[Token<'_>], words: &[&str]) -> bool {
     let mut depth = 0;
     let mut nests = |token: &Token<'_>| {
@@ -158,13 +158,13 @@ pub(crate) fn makes_plain_index(tokens: &[Token<'_>], words: &[&str]) -> bool {
         && !tokens.iter().any(&mut nests)
 }
 
-/// `FOR UPDATE` and its kin, for texts the parser does not understand.
+/// Whether `FOR UPDATE` or the like is there, for texts that the parser does not understand.
 pub(crate) fn locks_rows(tokens: &[Token<'_>]) -> bool {
     let locks = |second: &str| matches!(second, "update" | "no" | "share" | "key");
     tokens.windows(2).any(|pair| matches!(pair, [first, second] if first.text == "for" && locks(second.text)))
 }
 
-/// Whether ONLY behind this token is the one of FROM, not that of FETCH FIRST.
+/// Whether ONLY behind this token belongs to FROM, not to FETCH FIRST.
 pub(crate) fn precedes_relation(token: &Token<'_>) -> bool {
     matches!(token.kind, Kind::Symbol(b',' | b'('))
         || (token.kind == Kind::Word && matches!(token.text, "from" | "join"))
@@ -181,7 +181,7 @@ pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
             Kind::Word if token.text == "only" && before.is_some_and(precedes_relation) => {
                 text.extend(["\"", ONLY, "\"."]);
             }
-            // The parser need not agree with the server on where such a constant ends.
+            // The parser and the server may disagree on the end of this constant.
             Kind::OpaqueText => text.push_str(" '?'"),
             _ => text.push_str(token.text),
         }

@@ -1,18 +1,18 @@
-//! Bounds within which a query is given to the parser: its tree is built, walked and dropped recursively.
+//! Limits of queries for the SQL parser: it builds its tree, which is walked and dropped, recursively.
 
 use freshet_types::Dialect;
 
 use crate::lex::postgres::{Kind, Token};
 
-/// PostgreSQL cuts longer identifiers (`NAMEDATALEN - 1`), so that two spellings may mean one name.
+/// PostgreSQL truncates longer identifiers (`NAMEDATALEN - 1`), so two spellings may mean one name.
 pub(crate) const NAME_LEN_MAX: usize = 63;
 /// Longest normalized query that is analysed, in bytes.
 const SHAPE_LEN_MAX: usize = 16 << 10;
-/// Tokens of one query that may each make its syntax tree one level deeper.
+/// Limit of tokens in one query that may each make its syntax tree one level deeper.
 const DEPTH_MAX: usize = 500;
-/// Joins of one query of MySQL, where each may be inside the one before. The server joins 61 tables at most.
+/// Limit of joins in one query of MySQL, where each may be inside the previous one. The server joins at most 61 tables.
 const JOINS_MAX: usize = 100;
-/// Nesting of brackets and sub-queries (the parser's own bound).
+/// Limit of nested parentheses and sub-queries (the parser's own limit).
 pub(crate) const NESTING_MAX: usize = 60;
 
 /// Whether a statement is too long or too deep to be analysed.
@@ -30,7 +30,7 @@ pub(crate) fn is_too_long(dialect: Dialect, tokens: &[Token<'_>]) -> bool {
     text_len > SHAPE_LEN_MAX || depth > DEPTH_MAX || joins > JOINS_MAX || nests(tokens)
 }
 
-/// Whether a token may make the syntax tree deeper without a bracket.
+/// Whether a token may make the syntax tree deeper without a parenthesis.
 fn deepens(token: &Token<'_>) -> bool {
     match token.kind {
         Kind::Symbol(byte) => !matches!(byte, b',' | b'.' | b'(' | b')'),
@@ -61,7 +61,7 @@ fn deepens(token: &Token<'_>) -> bool {
     }
 }
 
-/// Whether brackets nest too deeply.
+/// Whether parentheses nest too deeply.
 fn nests(tokens: &[Token<'_>]) -> bool {
     let mut depth = 0usize;
     tokens.iter().any(|token| {

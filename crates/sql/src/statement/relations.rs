@@ -1,11 +1,11 @@
-//! What a relation of a FROM clause stands for: the tables whose rows it shows, and what it is itself.
+//! The meaning of a relation in FROM: the tables whose rows it contains, and the definitions that it depends on.
 //!
-//! A partitioned table holds no rows, and rows of inheritance children are read through their parent; the change stream
-//! sends all of them under the table that holds them. So a parent stands for its leaves, and an equality that bounds the
-//! parent's rows bounds those of each leaf: children have their parents' columns, under the same names and types. Which
-//! tables those are can change without any row: the result depends on the definition of each parent as well.
+//! A partitioned table has no rows of its own, and rows of inheritance children are read through their parent. The change stream sends each row under
+//! the table that stores it. So a parent means its leaves, and an equality that restricts the parent's rows restricts those of each leaf: children
+//! have their parents' columns, with the same names and types. The set of leaves can change without a change of rows, so the result also depends on
+//! the definition of each parent.
 //!
-//! A view stands for its query (see [`crate::analyze::views`]); a materialised view for what its last REFRESH put there.
+//! A view means its query (see [`crate::analyze::views`]); a materialised view means the rows of its last REFRESH.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use std::sync::Arc;
 use freshet_types::{Catalog, Reason, RelationKind, ReplicaIdentity, Table, ValueType};
 use sqlparser::ast::{ObjectName, ObjectNamePart};
 
-/// Tables that one relation may stand for.
+/// Limit of tables that one relation may mean.
 const LEAVES_MAX: usize = 100;
 
-/// What a relation stands for.
+/// The meaning of a relation.
 #[derive(Debug, Default)]
 pub(crate) struct Meant {
-    /// Tables whose rows it shows.
+    /// Tables whose rows it contains.
     pub(crate) tables: Vec<Arc<Table>>,
-    /// Relations of which it matters what they are. The queries of views among them are still to be read.
+    /// Relations whose definitions matter. The queries of views among them are still to be read.
     pub(crate) definitions: Vec<Arc<Table>>,
 }
 
-/// What a relation stands for (`only`: without its children), or why results over it are not cached.
+/// The meaning of a relation (`only`: without its children), or why results over it are not cached.
 pub(crate) fn meant(catalog: &Catalog, table: &Arc<Table>, only: bool) -> Result<Meant, Reason> {
     let mut meant = Meant::default();
     let family = if only { Some(vec![table.clone()]) } else { family(catalog, table) };
@@ -42,10 +42,10 @@ pub(crate) fn meant(catalog: &Catalog, table: &Arc<Table>, only: bool) -> Result
                 let reason = if generated { Reason::GeneratedIdentity } else { Reason::NoReplicaIdentity };
                 return Err(reason(name(&member)));
             }
-            // Whatever redefines it meets the tags of its own rows.
+            // A redefinition invalidates by the tags of the table's own rows.
             RelationKind::Table | RelationKind::Parent => meant.tables.push(member),
             RelationKind::Partitioned | RelationKind::View => meant.definitions.push(member),
-            // Its REFRESH is seen as a redefinition only.
+            // The stream shows its REFRESH only as a redefinition.
             RelationKind::MaterializedView if catalog.ddl_in_stream => meant.definitions.push(member),
             _ => return Err(Reason::TableKind(name(&member))),
         }
@@ -56,7 +56,7 @@ pub(crate) fn meant(catalog: &Catalog, table: &Arc<Table>, only: bool) -> Result
     Ok(meant)
 }
 
-/// A relation with all its partitions and inheritance children; None if one of them is not in the catalogue.
+/// A relation with all its partitions and inheritance children; None if the catalogue lacks one of them.
 pub(crate) fn family(catalog: &Catalog, table: &Arc<Table>) -> Option<Vec<Arc<Table>>> {
     let mut found = Vec::new();
     let mut seen = HashSet::from([table.id]);
@@ -76,7 +76,7 @@ fn name(table: &Table) -> Arc<str> {
     format!("{}.{}", table.schema, table.name).into()
 }
 
-/// Whether a literal compared with a column of the table may be read as a date: ranges and arrays of dates count.
+/// Whether a literal compared with a column of the table may be read as a date; ranges and arrays of dates count.
 pub(crate) fn holds_dates(table: &Table) -> bool {
     let may_be = |value_type: ValueType| value_type.is_date() || value_type == ValueType::Other;
     table.datetime || table.columns.iter().any(|column| may_be(column.value_type))
@@ -86,11 +86,11 @@ pub(crate) fn unknown(parts: &[ObjectNamePart]) -> Reason {
     Reason::UnknownTable(ObjectName(parts.to_vec()).to_string().into())
 }
 
-/// Stands in front of the name of a relation behind ONLY, which the parser does not know. A text that has its first
-/// character in a name is not analysed, so nothing else is taken for it.
+/// Precedes the name of a relation behind ONLY, which the parser does not know. A text with this first character in a name is not analysed, so no
+/// other name is taken for it.
 pub(crate) const ONLY: &str = "\u{1}only";
 
-/// The parts of a relation's name, and whether ONLY stood before it: the relation without its children.
+/// The parts of a relation's name, and whether ONLY preceded it: the relation without its children.
 pub(crate) fn without_only(name: &ObjectName) -> (&[ObjectNamePart], bool) {
     match name.0.split_first() {
         Some((first, rest)) if first.as_ident().is_some_and(|ident| ident.value == ONLY) => (rest, true),
@@ -98,7 +98,7 @@ pub(crate) fn without_only(name: &ObjectName) -> (&[ObjectNamePart], bool) {
     }
 }
 
-/// The relation that a name means; None also for names of more than two parts.
+/// The relation of a name; None also for names of more than two parts.
 pub(crate) fn table<'a>(catalog: &'a Catalog, schemas: &[Arc<str>], name: &ObjectName) -> Option<&'a Arc<Table>> {
     let (parts, _) = without_only(name);
     let ident = |at: usize| parts.get(at)?.as_ident().map(|ident| ident.value.as_str());

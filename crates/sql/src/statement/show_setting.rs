@@ -1,11 +1,11 @@
-//! `SHOW name`: it reads one setting of the session, so its answer can be cached if the setting is part of the key.
+//! `SHOW name` reads one setting of the session, so its answer can be cached if the setting is part of the key.
 
 use freshet_types::Dialect;
 
 use crate::lex::postgres::{Kind, Token};
 use crate::statement::template::Template;
 
-/// Settings of which the key has the text that `SHOW` prints, in small letters.
+/// Settings of which the key contains the text that `SHOW` prints, in lower case.
 pub const SHOWN: &[&str] = &[
     "bytea_output",
     "client_encoding",
@@ -27,7 +27,7 @@ pub const SHOWN: &[&str] = &[
     "xmloption",
 ];
 
-/// What a `SHOW` of these is to a cache: a query that reads no table. But it takes no snapshot.
+/// The template of `SHOW` for these settings: a query that reads no table. But it takes no snapshot.
 pub(crate) fn template(tokens: &[Token<'_>]) -> Option<Template> {
     let words: Option<Vec<&str>> =
         tokens.iter().map(|token| (token.kind == Kind::Word).then_some(token.text)).collect();
@@ -38,7 +38,7 @@ pub(crate) fn template(tokens: &[Token<'_>]) -> Option<Template> {
     shown.then(|| Template::parse(Dialect::Postgres, QUERY))
 }
 
-/// Any that depends on the key alone.
+/// Any query that depends on the key alone.
 const QUERY: &str = "select 1";
 
 #[cfg(test)]

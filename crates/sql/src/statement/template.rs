@@ -1,8 +1,7 @@
-//! A statement's normalized query, parsed once: what it may do, and its syntax tree if it may be cacheable.
+//! The template of a normalized query, parsed once: the statement's effect, and its syntax tree if it may be cacheable.
 //!
-//! The first word decides for everything but queries. Only queries are given to the SQL parser, with every string
-//! constant it might read differently than the server replaced, and within bounds on length and depth: its tree
-//! is walked and dropped recursively.
+//! The first word decides for everything but queries. Only queries go to the SQL parser. String constants that it might read differently from the
+//! server are replaced first, and length and depth are bounded: the tree is walked and dropped recursively.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::statement::mysql::facts::{self, Facts, Hint, Snapshot};
 use crate::statement::transaction::Bracket;
 use crate::statement::write_effects;
 
-/// A parsed normalized query. The caller keeps it per normalized query.
+/// A parsed normalized query. The caller stores it for each normalized query.
 #[derive(Debug)]
 pub struct Template {
     pub(crate) effect: Effect,
@@ -31,7 +30,7 @@ pub struct Template {
     pub(crate) bracket: Option<Bracket>,
     /// See [`Template::asks_for_data`].
     pub(crate) asks_for_data: bool,
-    /// PostgreSQL: what a write calls by name, if that may be all that it runs.
+    /// PostgreSQL: the functions that a write calls by name, if it may run no others.
     pub(crate) calls: Option<Box<[Box<str>]>>,
     /// PostgreSQL: the relation that such a write names.
     pub(crate) target: Option<write_effects::Target>,
@@ -44,16 +43,16 @@ pub struct Template {
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) query: Query,
-    /// Names and keywords in the text: each may be a name in the tree.
+    /// Number of names and keywords in the text: each may be a name in the tree.
     pub(crate) words: usize,
-    /// A string constant that stayed in the normalized query contains a word such as `today`, or cannot be read here.
+    /// A string constant in the normalized query contains a word such as `today`, or cannot be read here.
     pub(crate) clock_text: bool,
-    /// PostgreSQL: one that stayed may be a time without an offset.
+    /// PostgreSQL: a string constant in the normalized query may be a time without an offset.
     pub(crate) time_text: bool,
 }
 
 impl Template {
-    /// Bytes it holds, about, and rather too many (measured on long lists of each kind).
+    /// Its size in bytes, estimated rather too high (measured on long lists of each kind).
     pub fn bytes(&self) -> usize {
         let survey = &self.survey;
         let names = survey.relations.len() + survey.made.len() + survey.functions.len() + survey.operators.len();
@@ -70,17 +69,17 @@ impl Template {
         self.deallocates.as_deref()
     }
 
-    /// It names relations, so that what it calls depends on views and policies.
+    /// Whether it names relations, so that the code that it runs depends on views and policies.
     pub fn names_relations(&self) -> bool {
         !self.survey.relations.is_empty()
     }
 
-    /// What it does to the transaction block; None: nothing.
+    /// Its effect on the transaction block; None if it has none.
     pub fn bracket(&self) -> Option<Bracket> {
         self.bracket
     }
 
-    /// The server may ask for more before it says that it is ready: COPY, alone or among others.
+    /// Whether the server may request data before it is ready for the next statement: COPY, alone or among other statements.
     pub fn asks_for_data(&self) -> bool {
         self.asks_for_data
     }
@@ -90,26 +89,24 @@ impl Template {
         self.facts.hint
     }
 
-    /// MySQL and MariaDB: its answer may depend on the statement before it: FOUND_ROWS, ROW_COUNT, the warnings. True for
-    /// all that is not understood and for stored code.
+    /// MySQL and MariaDB: whether its answer may depend on the previous statement: FOUND_ROWS, ROW_COUNT, the warnings. True for everything not
+    /// understood and for stored code.
     pub fn reads_diagnostics(&self) -> bool {
         self.facts.reads_diagnostics || self.facts.stored_code
     }
 
-    /// MySQL and MariaDB: `SQL_CALC_FOUND_ROWS`. Whoever asks so asks for `FOUND_ROWS()` next, which is then the number of
-    /// rows without LIMIT.
+    /// MySQL and MariaDB: `SQL_CALC_FOUND_ROWS`. The client will ask for `FOUND_ROWS()` next, which is then the number of rows without LIMIT.
     pub fn counts_found_rows(&self) -> bool {
         self.facts.counts_found_rows
     }
 
-    /// PostgreSQL: the numbers of the parameters that name settings which it reads (`current_setting`).
+    /// PostgreSQL: the numbers of the parameters that name settings which the statement reads (`current_setting`).
     pub fn settings(&self) -> &[u32] {
         &self.survey.settings
     }
 
-    /// MySQL and MariaDB: run in a REPEATABLE READ transaction without a snapshot, it takes one if it returns a row (a
-    /// SELECT that must have read a base table), or at once (`START TRANSACTION WITH CONSISTENT SNAPSHOT`, which is the
-    /// only one with a [`Self::bracket`]).
+    /// MySQL and MariaDB: whether the statement takes a snapshot in a REPEATABLE READ transaction that has none. Either if it returns a row (a SELECT
+    /// that must have read a base table), or at once (`START TRANSACTION WITH CONSISTENT SNAPSHOT`, the only one with a [`Self::bracket`]).
     pub fn takes_snapshot(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let base_table = |name| facts::resolve(catalog, schemas, name).is_some_and(|t| t.kind == RelationKind::Table);
         match &self.facts.snapshot {
@@ -119,7 +116,7 @@ impl Template {
         }
     }
 
-    /// MySQL and MariaDB: the same, with these parameters, if it returns no row. `sql_select_limit` is not 0.
+    /// MySQL and MariaDB: the same, with these parameters, if it returns no row. `sql_select_limit` must not be 0.
     pub fn surely_takes_snapshot(
         &self,
         catalog: &Catalog,
@@ -133,17 +130,17 @@ impl Template {
         table.is_some_and(|table| certain_read::reads(&parsed.query, table, params, client))
     }
 
-    /// MySQL and MariaDB: the temporary table that this single statement creates.
+    /// MySQL and MariaDB: the temporary table that this statement creates, if it is the only one in the text.
     pub fn creates_temporary(&self) -> Option<&facts::Name> {
         self.facts.creates.as_ref()
     }
 
-    /// MySQL and MariaDB: the tables that this single statement drops, temporary ones before others.
+    /// MySQL and MariaDB: the tables that this statement drops, temporary ones before others, if it is the only one in the text.
     pub fn drops(&self) -> &[facts::Name] {
         &self.facts.drops
     }
 
-    /// MySQL and MariaDB: the table by which [`Self::takes_snapshot`] decides.
+    /// MySQL and MariaDB: the table that [`Self::takes_snapshot`] looks up.
     pub fn reads_first(&self) -> Option<&str> {
         match &self.facts.snapshot {
             Snapshot::Reading((_, name)) => Some(name),
@@ -151,12 +148,12 @@ impl Template {
         }
     }
 
-    /// Why it is never cached, under any catalogue; None: it depends.
+    /// Why it is not cached under any catalogue; None if it depends on the catalogue.
     pub fn refusal(&self) -> Option<&Reason> {
         self.verdict.as_ref().err()
     }
 
-    /// See [`built_in_first`]; MySQL's native functions always do.
+    /// See [`built_in_first`]; always true for MySQL's native functions.
     pub(crate) fn built_in_first(&self, schemas: &[Arc<str>]) -> bool {
         self.dialect.is_mysql_family() || built_in_first(schemas)
     }
@@ -170,20 +167,20 @@ impl Template {
         Self { effect, defines, verdict, survey, deallocates, bracket, asks_for_data, calls, target, facts, dialect }
     }
 
-    /// What its own text may change of the catalogue.
+    /// What its own text may change in the catalogue.
     pub fn defines(&self) -> Defines {
         self.defines
     }
 
-    /// What the statement may do, as far as its text says: views, policies and user-defined functions of built-in
-    /// names are not seen. See [`Self::effect_in`].
+    /// The effect of the statement, as far as its text says: views, policies and user-defined functions with built-in names are not considered. See
+    /// [`Self::effect_in`].
     pub fn effect(&self) -> Effect {
         self.effect
     }
 }
 
-/// Whether built-in types, functions and operators come before all others (temporary schemas hold neither functions
-/// nor operators, and a statement that may name a temporary type is not cached: [`crate::Temporary`]).
+/// Whether the search path finds built-in types, functions and operators before all others. Temporary schemas have neither functions nor operators,
+/// and a statement that may name a temporary type is not cached: [`crate::Temporary`].
 fn built_in_first(schemas: &[Arc<str>]) -> bool {
     schemas.iter().find(|schema| !schema.starts_with("pg_temp")).is_some_and(|schema| &**schema == "pg_catalog")
 }

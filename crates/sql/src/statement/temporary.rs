@@ -1,13 +1,13 @@
-//! PostgreSQL: which statements the names of a session's temporary objects may give another meaning.
+//! PostgreSQL: statements whose meaning a session's temporary objects may change.
 //!
-//! A name without a schema is looked up in the temporary schema first, if it is that of a relation or of a type. Functions and operators
-//! are never found there. Which word of a text is such a name is not analysed: any word may be, but for one behind a dot.
+//! The server looks up an unqualified name of a relation or of a type in the temporary schema first. It never finds functions and operators there.
+//! Which word of a text is such a name is not analysed: any word may be one, except behind a point.
 
 use crate::lex::postgres::{Kind, Scanner, Token};
 use crate::statement::parser_bounds::NAME_LEN_MAX;
 use std::collections::HashSet;
 
-/// What prints names of objects, or reads them: how depends on what hides them.
+/// Functions and types that print or read names of objects: the result depends on what temporary objects hide.
 const PRINTING: [&str; 10] = [
     "pg_typeof",
     "regclass",
@@ -25,14 +25,14 @@ const PRINTING: [&str; 10] = [
 #[derive(Debug, Default)]
 pub struct Words {
     names: HashSet<Box<str>>,
-    /// It may name any, or prints how others are named.
+    /// It may name any object, or prints the names of others.
     any: bool,
-    /// Some have letters beyond ASCII, which the session may spell in another encoding.
+    /// Some words have non-ASCII letters, which the session may send in another encoding.
     foreign: bool,
 }
 
 impl Words {
-    /// Those of a normalized query.
+    /// The words of a normalized query.
     pub fn of(normalized: &str) -> Self {
         let mut words = Self::default();
         let mut behind_dot = false;
@@ -73,7 +73,7 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// With these names, which may be in any encoding if they are not ASCII.
+    /// A set of these names; those that are not ASCII may be in any encoding.
     pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut new = Self::default();
         for name in names {
@@ -88,12 +88,12 @@ impl Temporary {
         new
     }
 
-    /// There are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.foreign
     }
 
-    /// Whether one of these words may mean one of them.
+    /// Whether one of these words may be one of the names.
     pub fn may_be_among(&self, words: &Words) -> bool {
         !self.is_empty()
             && (words.any

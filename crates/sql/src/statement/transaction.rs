@@ -1,24 +1,23 @@
-//! Statements that open and end transaction blocks.
+//! Statements that begin and end transaction blocks.
 //!
-//! Reads inside a block may come from the cache only if its isolation level is known, and the acknowledgement of a
-//! commit is held until the change stream has delivered it: so these statements are read to their last word, and a
-//! word that is not known makes them [`Bracket::Other`].
+//! Reads inside a block may be served from the cache only if its isolation level is known, and a COMMIT waits until the change stream has delivered
+//! it. So these statements are parsed to their last word, and an unknown word makes them [`Bracket::Other`].
 
 use crate::lex::postgres::{Kind, Token};
 
-/// What a snapshot of a transaction shows.
+/// The isolation level of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Each statement sees what was committed before it; `READ UNCOMMITTED` is the same.
+    /// Each statement sees what was committed before the statement; `READ UNCOMMITTED` is the same.
     ReadCommitted,
-    /// All statements see what was committed before the first one.
+    /// All statements see what was committed before the first statement.
     RepeatableRead,
-    /// Likewise, and the server watches what is read.
+    /// The same, and the server tracks what is read.
     Serializable,
 }
 
 impl Isolation {
-    /// From the words of SQL, in lower case.
+    /// Parses the level's name, in lower case.
     pub fn named(text: &str) -> Option<Self> {
         match text {
             "read committed" | "read uncommitted" => Some(Self::ReadCommitted),
@@ -32,18 +31,18 @@ impl Isolation {
 /// What a statement does to the transaction block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bracket {
-    /// It opens one, under this level or the session's default.
+    /// It begins a block, with this level or the session's default.
     Begin(Option<Isolation>),
-    /// It ends it, whatever its state: COMMIT, ROLLBACK, PREPARE TRANSACTION.
+    /// It ends the block, whatever its state: COMMIT, ROLLBACK, PREPARE TRANSACTION.
     End,
-    /// A savepoint is set, released or gone back to.
+    /// It sets a savepoint, releases it or rolls back to it.
     Savepoint,
-    /// `AND CHAIN`, one of several statements, what was prepared, or not understood.
+    /// `AND CHAIN`, one of several statements, an EXECUTE, or not understood.
     Other,
 }
 
 impl Bracket {
-    /// `tokens` begin with a word that controls transactions.
+    /// `tokens` begin with a keyword of transaction control.
     pub(crate) fn read(tokens: &[Token<'_>]) -> Self {
         let words: Vec<&str> = tokens.iter().map(|t| if t.kind == Kind::Word { t.text } else { "" }).collect();
         match words.as_slice() {
@@ -61,7 +60,7 @@ impl Bracket {
     }
 }
 
-/// The modes behind BEGIN, which commas may separate. The last level counts.
+/// The modes behind BEGIN, which may be separated by commas. The last level applies.
 fn begin(tokens: &[Token<'_>], modes: &[&str]) -> Bracket {
     let mut level = None;
     let first = tokens.len() - modes.len();

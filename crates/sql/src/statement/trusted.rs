@@ -1,9 +1,9 @@
-//! Calls of functions that somebody made and declared immutable, which the operator trusts (`freshet serve --trust-immutable`).
+//! Calls of user-defined immutable functions that the operator trusts (`freshet serve --trust-immutable`).
 //!
-//! The catalogue names them ([`Catalog::trusted`]): a name counts only if every function of that name is trusted, so it does not matter
-//! which of them a call means. The bodies are not looked into. Each change of a function empties the cache.
+//! The catalogue has their names ([`Catalog::trusted`]). A name is in it only if every function of that name is trusted, so it does not matter which
+//! of them a call means. The bodies are not read. Each change of a function empties the cache.
 //!
-//! A text alone does not say that a call is trusted. So its effect stays that of an unknown function until a catalogue says more.
+//! A text alone does not show that a call is trusted. So its effect is that of an unknown function until it is combined with a catalogue.
 
 use freshet_types::{Catalog, Dialect};
 use sqlparser::ast::Query;
@@ -23,7 +23,7 @@ impl Parsed {
 }
 
 impl Template {
-    /// PostgreSQL: the same as [`Self::parse`], but a query whose only obstacles are functions that are not built in may be cacheable.
+    /// PostgreSQL: as [`Self::parse`], but a query may be cacheable whose only obstacles are user-defined functions.
     pub fn parse_trusting(dialect: Dialect, normalized: &str) -> Self {
         let parsed = Self::parse(dialect, normalized);
         if dialect.is_mysql_family() || parsed.survey.made.is_empty() || parsed.survey.is_refused {
@@ -37,7 +37,7 @@ impl Template {
         }
     }
 
-    /// The same as a catalogue wants it.
+    /// The template that this catalogue needs.
     pub(crate) fn parse_for(dialect: Dialect, normalized: &str, catalog: &Catalog) -> Self {
         if catalog.trusted.is_empty() {
             Self::parse(dialect, normalized)
@@ -46,14 +46,14 @@ impl Template {
         }
     }
 
-    /// What the statement may do, as far as its text and the functions that are trusted say.
+    /// The effect of the statement, as far as its text and the trusted functions say.
     pub fn effect_under(&self, catalog: &Catalog) -> Effect {
         let made = &self.survey.made;
         let trusted = !made.is_empty() && made.iter().all(|name| catalog.trusted.contains_key(name.as_str()));
         if trusted { self.survey.effect_but_made } else { self.effect }
     }
 
-    /// Whether a catalogue decides if it only reads.
+    /// Whether the catalogue decides if it only reads.
     pub fn may_be_trusted(&self) -> bool {
         !self.survey.made.is_empty() && self.verdict.is_ok() && self.survey.effect_but_made == Effect::Pure
     }

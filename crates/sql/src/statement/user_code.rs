@@ -1,4 +1,4 @@
-//! Code that somebody made and a statement may run: functions, operators, and types with effects.
+//! User-defined code that a statement may run: functions, operators, and types with effects.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::allowlist::visitor::Survey;
 use crate::statement::template::Template;
 
 impl Template {
-    /// Whether its functions, operators and types may run code that somebody made, whatever the search path is.
+    /// Whether its functions, operators and types may run user-defined code, whatever the search path.
     pub fn may_run_code(&self, catalog: &Catalog) -> bool {
         user_defined(catalog, &self.survey).is_err() || runs_code(catalog, &self.survey, &[])
     }
 
-    /// Whether code may run when its constants are read, at `Parse`, whatever the search path is: it names a type of such code, or something
-    /// that gives its type to a constant.
+    /// Whether reading its constants, at `Parse`, may run user-defined code, whatever the search path: it names a type with such code, or an
+    /// expression that gives such a type to a constant.
     pub fn may_read_by_code(&self, catalog: &Catalog) -> bool {
         let mut effects = catalog.type_effects.iter().filter(|effect| !effect.names.is_empty()).peekable();
         effects.peek().is_some() && {
@@ -24,8 +24,7 @@ impl Template {
         }
     }
 
-    /// An error if code may run when a parameter of a declared type is read, whatever else the statement does. Types: four bytes each, as
-    /// `Parse` has them.
+    /// An error if reading a parameter of a declared type may run code, whatever the statement does. `types`: four bytes each, as in `Parse`.
     pub fn refuse_declared(&self, catalog: &Catalog, types: &[u8]) -> Result<(), Reason> {
         let (declared, _) = types.as_chunks();
         for oid in declared.iter().map(|oid| u32::from_be_bytes(*oid)).filter(|oid| *oid >= MADE_FROM) {
@@ -38,7 +37,7 @@ impl Template {
     }
 }
 
-/// Whether a statement over these relations may run code that somebody made for a type.
+/// Whether a statement over these relations may run user-defined code of a type.
 pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Table>]) -> bool {
     if survey.handled.calls_by_row(catalog, relations) {
         return true;
@@ -52,7 +51,7 @@ pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Tab
     effects.any(|effect| handled.asks_for(effect) && (handled.makes(effect) || read(effect)))
 }
 
-/// Whether a function or operator in the text may be one that somebody made.
+/// An error if a function or operator in the text may be user-defined.
 pub(crate) fn user_defined(catalog: &Catalog, survey: &Survey) -> Result<(), Reason> {
     let function = survey.functions.iter().find(|name| catalog.user_functions.contains(name.as_str()));
     let operator = || survey.operators.iter().find(|symbol| catalog.user_operators.contains(symbol.as_str()));

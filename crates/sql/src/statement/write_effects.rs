@@ -1,13 +1,12 @@
-//! Writes that run no code but the server's own, and so leave a session's settings and temporary tables as they are.
+//! Writes that run built-in code only, and so do not change the session's settings and temporary tables.
 //!
-//! Behind any other write the session's context has to be asked for again, since a trigger, a default or a function may have
-//! changed it; the answer costs the database as much as the write of a row. What the text calls is told here, by its
-//! tokens; what tables, views, types and operators call, by the catalogue. Where only relations call anything
-//! ([`freshet_types::Catalog::built_in_surroundings`]), writes that name one table with nothing of the kind are as plain as if there were none: most
-//! databases have a trigger somewhere, or a view of an extension.
+//! After any other write Freshet has to read the session's settings again, since a trigger, a default or a function may have changed them; this query
+//! costs the database as much as the write of a row. The tokens of the text show what it calls; the catalogue shows what tables, views, types and
+//! operators call. If only relations call code ([`freshet_types::Catalog::built_in_surroundings`]), writes to a table without such code are as plain
+//! as if there were none: most databases have a trigger somewhere, or a view of an extension.
 //!
-//! The same facts tell which tables such a write may touch: without triggers, rules and functions these are the table that it names
-//! with its partitions and children, and what foreign keys change with it.
+//! The same facts give the tables that such a write may touch: without triggers, rules and functions these are the named table with its partitions
+//! and children, and the tables that foreign keys change with it.
 
 use crate::allowlist::FunctionClass;
 use crate::allowlist::functions::function_class;
@@ -23,7 +22,7 @@ use freshet_types::{Catalog, RelationKind, Table};
 pub(crate) struct Target {
     schema: Option<Box<str>>,
     name: Box<str>,
-    /// Rows that are there already stay as they are.
+    /// Existing rows do not change.
     inserts_only: bool,
     /// The statement names no other relation.
     pub(crate) alone: bool,
@@ -43,7 +42,7 @@ impl Target {
     }
 }
 
-/// The relation that an INSERT, UPDATE or DELETE names; None where the server might read another name.
+/// The relation that an INSERT, UPDATE or DELETE names; None if the server might read another name.
 pub(crate) fn target(tokens: &[Token<'_>]) -> Option<Target> {
     let is = |at: usize, text: &str| tokens.get(at).is_some_and(|t| t.kind == Kind::Word && t.text == text);
     let begin = match tokens.first().filter(|token| token.kind == Kind::Word)?.text {
@@ -59,9 +58,9 @@ pub(crate) fn target(tokens: &[Token<'_>]) -> Option<Target> {
     } else {
         (None, first, begin + 1)
     };
-    // Anything else may still belong to the name.
+    // Any other token may still belong to the name.
     let ends = |token: &Token<'_>| matches!(token.kind, Kind::Word | Kind::Quoted | Kind::Symbol(b'(' | b';'));
-    // What else may be named comes behind FROM or USING. Queries within it are no matter here: see [`calls`].
+    // Other relations follow FROM or USING. Queries inside do not matter here: see [`calls`].
     let named_by = if is(0, "delete") { 2 } else { 0 };
     let others = |token: &Token<'_>| token.kind == Kind::Word && matches!(token.text, "from" | "using");
     let alone = !tokens.iter().skip(named_by).any(others);
@@ -69,7 +68,7 @@ pub(crate) fn target(tokens: &[Token<'_>]) -> Option<Target> {
     tokens.get(end).is_none_or(ends).then_some(Target { schema, name, inserts_only, alone })
 }
 
-/// A name that the server reads as it stands here.
+/// A name that the server reads exactly as written.
 fn plain_name(token: &Token<'_>) -> Option<Box<str>> {
     let name = match token.kind {
         Kind::Word if !token.text.bytes().any(|byte| byte.is_ascii_uppercase()) => token.text.into(),
@@ -79,7 +78,7 @@ fn plain_name(token: &Token<'_>) -> Option<Box<str>> {
     (name.is_ascii() && name.len() <= NAME_LEN_MAX).then(|| name.into())
 }
 
-/// Reserved words that a bracket may follow, and VALUES: none of them can be the name of a function that is called.
+/// Reserved words that a parenthesis may follow, and VALUES: none of them can be a called function's name.
 const BEFORE_BRACKETS: &[&str] = &[
     "all",
     "and",
@@ -102,8 +101,8 @@ const BEFORE_BRACKETS: &[&str] = &[
     "where",
 ];
 
-/// The functions that an INSERT, UPDATE or DELETE calls by name, all of them harmless if they are the built-in ones of that name; None:
-/// it may call others, or it is no such statement.
+/// The functions that an INSERT, UPDATE or DELETE calls by name, all of which are harmless if they are built in. None if it may call others, or is
+/// another statement.
 pub(crate) fn calls(tokens: &[Token<'_>]) -> Option<Box<[Box<str>]>> {
     let word = |at: usize| tokens.get(at).filter(|token| token.kind == Kind::Word).map(|token| token.text);
     let begin = match word(0)? {
@@ -117,9 +116,9 @@ pub(crate) fn calls(tokens: &[Token<'_>]) -> Option<Box<[Box<str>]>> {
         match token.kind {
             Kind::Hopeless => return None,
             Kind::Symbol(b';') if at + 1 < tokens.len() => return None,
-            // A rule of the server's own: who updates this view calls `set_config`.
+            // A rule of the server: an update of this view calls `set_config`.
             Kind::Word | Kind::Quoted if token.text.contains("pg_settings") => return None,
-            // What queries within it read may be views, and a qualified name any function.
+            // A query inside may read views, and a qualified name may be any function.
             Kind::Word if matches!(token.text, "select" | "with" | "table") => return None,
             Kind::Quoted if bracket => return None,
             Kind::Word if bracket => {
@@ -141,7 +140,7 @@ pub(crate) fn calls(tokens: &[Token<'_>]) -> Option<Box<[Box<str>]>> {
     Some(calls.into())
 }
 
-/// Behind the name of a relation, and its alias if it has one.
+/// The position behind a relation's name and its alias.
 fn behind_name(tokens: &[Token<'_>], mut at: usize) -> usize {
     let is = |at: usize, kind: Kind, text: &str| tokens.get(at).is_some_and(|t| t.kind == kind && t.text == text);
     at += 1;

@@ -45,9 +45,7 @@ pub enum Kind {
 }
 
 impl Answer {
-    /// The answer's form for the command with this payload. The first few bytes suffice. Servers refuse unknown
-    /// commands by ERR.
-    /// refused by ERR.
+    /// The answer's form for the command with this payload. The first few bytes suffice. Servers answer unknown commands with ERR.
     pub fn to(payload: &[u8]) -> Self {
         let first_byte = payload.first().copied().unwrap_or_default();
         Self::Packets(match first_byte {

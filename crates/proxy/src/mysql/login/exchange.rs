@@ -1,7 +1,7 @@
-//! The relay of an authentication: what either side says goes on to the other until the server says OK or ERR.
+//! Relays an authentication: the messages of each side go to the other until the server sends OK or ERR.
 //!
-//! Freshet needs no password for it, and knows none of the plugins but these, whose exchange depends on whether others can
-//! read along, which may be so on one side and not on the other:
+//! Freshet needs no password for it, and it knows only these plugins, whose exchange depends on whether others can read the connection, which may
+//! differ between the two sides:
 //!
 //! | plugin | others can read the client's side only | … the upstream's side only |
 //! |---|---|---|
@@ -20,10 +20,10 @@ use tokio::sync::OnceCell;
 use crate::mysql::login::Refusal;
 use crate::mysql::login::leg::{From, Leg, receive_either};
 
-/// Packets of one authentication: more than any plugin needs.
+/// Limit of packets of one authentication; no plugin needs as many.
 const PACKETS_MAX: usize = 64;
 
-/// The plugin that is at work.
+/// The current plugin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plugin {
     /// Its name.
@@ -32,7 +32,7 @@ pub(crate) struct Plugin {
     pub(crate) nonce: Vec<u8>,
 }
 
-/// Freshet's own key, for clients that encrypt their password. It is made when it is first needed.
+/// Freshet's own key, for clients that encrypt their password. It is generated when first needed.
 #[derive(Default)]
 pub(crate) struct OwnKey(OnceCell<Arc<RsaKey>>);
 
@@ -54,7 +54,7 @@ impl OwnKey {
     }
 }
 
-/// Two sides of an authentication.
+/// The two sides of an authentication.
 pub(crate) struct Exchange<'a> {
     pub(crate) client: Leg<'a>,
     pub(crate) upstream: Leg<'a>,
@@ -63,7 +63,7 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Relays until the server has decided. The payload of its OK packet, which the client has not been sent.
+    /// Relays until the server has decided. Returns the payload of its OK packet, which the client has not received.
     pub(crate) async fn run(&mut self) -> Result<Vec<u8>, Refusal> {
         self.check_plugin()?;
         let mut full = false;
@@ -90,7 +90,7 @@ impl Exchange<'_> {
         Err(Refusal::internal("authentication without end"))
     }
 
-    /// Others can read along on one side and not on the other.
+    /// Whether others can read one side and not the other.
     fn differ(&self) -> bool {
         self.client.peer.socket().is_private() != self.upstream.peer.socket().is_private()
     }
@@ -110,7 +110,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The client's part of a full authentication, in the other side's form.
+    /// The client's part of a full authentication, converted for the other side.
     async fn password(&mut self, payload: &[u8]) -> Result<(), Refusal> {
         let asks = payload == [auth::SHA2_REQUEST_KEY];
         if self.client.peer.socket().is_private() {
@@ -138,7 +138,7 @@ impl Exchange<'_> {
             self.client.put(&reply);
             return Ok(());
         }
-        // What is not encrypted with this key is no password that the server would accept.
+        // A text that is not encrypted with this key is no password that the server would accept.
         let password = key.decrypt(payload, &self.plugin.nonce);
         let text = auth::clear_text(password.as_ref().map_or("", |password| password.expose()));
         self.upstream.put(&text);
@@ -146,7 +146,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Someone tried to be whom they are not (ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR).
+/// Whether the error means a wrong password (ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR).
 pub(crate) fn is_failed_proof(payload: &[u8]) -> bool {
     ErrorPacket::parse(payload).is_ok_and(|error| matches!(error.code, 1045 | 1698))
 }

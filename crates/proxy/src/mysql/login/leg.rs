@@ -1,6 +1,6 @@
 //! One side of a login: a peer and the numbers of its packets.
 //!
-//! Both sides count their packets on their own, since TLS may take one more on either.
+//! Each side numbers its packets separately, since TLS may add one on either.
 
 use std::io;
 use std::task::Poll;
@@ -9,7 +9,7 @@ use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
 
 use crate::peer::{Peer, READ_BYTES_MAX};
 
-/// The largest payload of a login. Attributes have at most 64 KiB.
+/// Limit of a login's payload. Attributes have at most 64 KiB.
 const PAYLOAD_BYTES_MAX: usize = READ_BYTES_MAX - HEADER_BYTES;
 
 /// A peer, and the number of its next packet in either direction.
@@ -19,7 +19,7 @@ pub(crate) struct Leg<'a> {
 }
 
 impl Leg<'_> {
-    /// The payload at the start of what has come; None if it is not whole.
+    /// The payload at the start of the received bytes; None if it is incomplete.
     fn take(&mut self) -> io::Result<Option<Vec<u8>>> {
         let bytes = self.peer.input.bytes();
         let Some(header) = Header::read(bytes) else { return Ok(None) };
@@ -27,19 +27,18 @@ impl Leg<'_> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a login's packet is too large"));
         }
         let Some(payload) = bytes.get(HEADER_BYTES..header.packet_bytes()).map(<[u8]>::to_vec) else { return Ok(None) };
-        // A client that answered before it was asked knows what it does; its number is what it expects to be followed.
+        // A client that answered before it was asked continues with its own packet number.
         self.sequence = header.sequence.wrapping_add(1);
         self.peer.input.consume(header.packet_bytes());
         Ok(Some(payload))
     }
 
-    /// The next payload; an error if the peer ended before.
+    /// The next payload; an error if the peer closed the connection before.
     pub(crate) async fn receive(&mut self) -> io::Result<Vec<u8>> {
         self.receive_of(0).await
     }
 
-    /// The next payload. If it is the first packet and has so many bytes, nothing behind it is read: a request for TLS may
-    /// be followed at once by what TLS is to read.
+    /// The next payload. If it is the first packet and has this length, nothing behind it is read: TLS bytes may follow a request for TLS directly.
     pub(crate) async fn receive_of(&mut self, packet_bytes: usize) -> io::Result<Vec<u8>> {
         self.peer.flush().await?;
         loop {
@@ -57,13 +56,13 @@ impl Leg<'_> {
         }
     }
 
-    /// Appends a payload to what is to be sent.
+    /// Appends a payload to the output.
     pub(crate) fn put(&mut self, payload: &[u8]) {
         packet::put(self.peer.output.buffer(), &mut self.sequence, payload);
     }
 }
 
-/// Whose payload came.
+/// The sender of a payload.
 pub(crate) enum From {
     /// The client's.
     Client(Vec<u8>),
@@ -71,7 +70,7 @@ pub(crate) enum From {
     Upstream(Vec<u8>),
 }
 
-/// The next payload of either side. An end of the client's is told only when the upstream has nothing to say.
+/// The next payload of either side. The end of the client's connection is reported only when the upstream has sent nothing.
 pub(crate) async fn receive_either(client: &mut Leg<'_>, upstream: &mut Leg<'_>) -> io::Result<From> {
     client.peer.flush().await?;
     upstream.peer.flush().await?;

@@ -1,13 +1,12 @@
-//! From a connection's first byte to the server's OK: who is let in, and as whom the session runs upstream.
+//! From a connection's first byte to the server's OK: authentication, and the user of the upstream session.
 //!
-//! A cached answer may be shown only to a user who could have read it, so a session is always the client's own user in
-//! the database. Here the server speaks first and its nonce is what passwords are proven with; so Freshet connects
-//! upstream first, hands the server's handshake on, and then whatever both sides say ([`exchange`]): any plugin works,
-//! and no password is needed here. Capabilities are left out that Freshet cannot follow: compression, and TLS unless
-//! it has a certificate. With `--users` the exchange ends here instead ([`own`]), and nobody reaches the database who has not
-//! proved a password.
+//! A cached answer may be returned only to a user who could have read it, so a session always runs as the client's own user in the database. In this
+//! protocol the server sends first, and the proof of the password depends on its nonce. So Freshet connects upstream first and forwards the server's
+//! handshake, and then the messages of both sides ([`exchange`]): any plugin works, and Freshet needs no password. It removes capabilities that it
+//! does not support: compression, and TLS unless Freshet has a certificate. With `--users` the exchange ends at Freshet instead ([`own`]), and nobody
+//! reaches the database without having proven a password.
 //!
-//! Errors are the server's own or read like them. A server that is down is told at once, in place of the handshake.
+//! Errors are the server's own or have its wording. If the server is down, the client gets an error in place of the handshake.
 
 mod exchange;
 mod leg;
@@ -39,10 +38,10 @@ pub(crate) use own::change_user;
 
 /// As the servers' `connect_timeout`.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// What Freshet does not take part in.
+/// Capabilities that Freshet does not support.
 const NOT_OFFERED: Capabilities = Capabilities(Capabilities::COMPRESS.0 | Capabilities::ZSTD_COMPRESSION.0);
 
-/// Who is let in.
+/// Access control.
 #[derive(Debug)]
 pub(crate) struct Access {
     rules: AccessRules,
@@ -67,25 +66,25 @@ impl Access {
         })
     }
 
-    /// Reads the files again. A bad one is named, and what was read before stays in use.
+    /// Reads the files again. A bad one is reported, and its previous contents stay in use.
     pub(crate) fn reload(&self) -> Vec<AccessError> {
         self.rules.reload(self.users.as_ref().map_or(Ok(()), UsersFile::reload))
     }
 }
 
-/// A client that is let in, and its session upstream. The server's OK waits in the client's output.
+/// An authenticated client and its upstream session. The server's OK is in the client's output buffer.
 pub(crate) struct Admitted {
     pub(crate) client: Peer,
     pub(crate) upstream: Peer,
     pub(crate) about: About,
 }
 
-/// What the login tells of a session.
+/// Facts about a session from its login.
 #[derive(Debug)]
 pub(crate) struct About {
-    /// What the client and the server agreed on.
+    /// The capabilities that the client and the server agreed on.
     pub(crate) capabilities: Capabilities,
-    /// The server tells what changes in the session, to Freshet if not to the client.
+    /// The server reports changes of the session, to Freshet if not to the client.
     pub(crate) tracks: bool,
     pub(crate) version: ServerVersion,
     pub(crate) user: String,
@@ -97,22 +96,22 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// What Freshet and the server agreed on.
+    /// The capabilities that Freshet and the server agreed on.
     pub(crate) fn upstream(&self) -> Capabilities {
         if self.tracks { self.capabilities.with(Capabilities::SESSION_TRACK) } else { self.capabilities }
     }
 }
 
-/// Why a client is not let in.
+/// Why a login failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It is gone.
+    /// The client has closed its connection.
     Gone,
-    /// In Freshet's words.
+    /// An error of Freshet.
     Say(u16, &'static str, String),
-    /// Likewise, for a proof that failed: these are counted.
+    /// The same for a wrong password: these are counted.
     Failed(String),
-    /// In the server's: the payload of an ERR packet, and whether it is for a proof that failed.
+    /// An error of the server: the payload of an ERR packet, and whether it means a wrong password.
     Relay(Vec<u8>, bool),
 }
 
@@ -124,22 +123,22 @@ impl std::convert::From<std::io::Error> for Refusal {
 }
 
 impl Refusal {
-    /// Something that neither side should have done (ER_HANDSHAKE_ERROR).
+    /// A protocol error of either side (ER_HANDSHAKE_ERROR).
     pub(crate) fn internal(why: impl Into<String>) -> Self {
         Self::Say(1043, "08S01", format!("Bad handshake: {}", why.into()))
     }
 
-    /// The server's ERR packet, or what stands in its place.
+    /// The server's ERR packet, or the packet in its place.
     pub(crate) fn of_server(payload: Vec<u8>) -> Self {
         let failed = is_failed_proof(&payload);
         Self::Relay(payload, failed)
     }
 
-    /// The upstream refused, or cannot be reached. Who has proved nothing is not told where the database is.
+    /// The upstream refused, or cannot be reached. An unauthenticated client does not learn the database's address.
     fn of_upstream(error: &ConnectError, shared: &MySql) -> Self {
         if let ConnectError::Refused(error) = error {
             let message = error.message.clone();
-            // Without a SQLSTATE, as the servers say it in place of their handshake.
+            // Without a SQLSTATE, as the servers send it in place of their handshake.
             return Self::Say(error.code, "HY000", message);
         }
         shared.warn_rarely(|| format!("cannot open a session at {}: {error}", shared.own.upstream));
@@ -147,8 +146,7 @@ impl Refusal {
             ConnectError::Tcp(_) => "Freshet cannot reach the database".to_owned(),
             error => format!("Freshet cannot reach the database: {error}"),
         };
-        // ER_SERVER_SHUTDOWN: drivers take it for a server that is away. Numbers of clients' own errors (2003) are refused by
-        // MariaDB's when they come from a server.
+        // ER_SERVER_SHUTDOWN: drivers take it for a server that is down. MariaDB's drivers refuse numbers of client errors (2003) from a server.
         Self::Say(1053, "08S01", text)
     }
 
@@ -156,7 +154,7 @@ impl Refusal {
         matches!(self, Self::Failed(_) | Self::Relay(_, true))
     }
 
-    /// Appends what the client is told.
+    /// Appends the error to the client's output.
     pub(crate) fn put(&self, leg: &mut Leg<'_>) {
         let before = leg.sequence == 0;
         let sequence = &mut leg.sequence;
@@ -170,7 +168,7 @@ impl Refusal {
         }
     }
 
-    /// Counts a failed proof.
+    /// Counts a wrong password.
     pub(crate) fn count(&self, address: Option<IpAddr>, shared: &MySql) {
         if self.is_failed_proof() {
             shared.metrics.login_failures.fetch_add(1, Relaxed);
@@ -179,7 +177,7 @@ impl Refusal {
     }
 }
 
-/// Takes a connection up to the server's OK; None if it ends before, with its reason told.
+/// Processes a connection up to the server's OK; None if the login failed, with its reason sent.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
     shared.access.rules.pre_auth.login(Box::pin(admit_alone(socket, shared))).await?
 }
@@ -190,7 +188,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
     let (mut slot, mut sequence) = (Some(client), 0);
     let login = async {
         let (opened, theirs) = open_upstream(slot.as_mut().ok_or(Refusal::Gone)?, shared).await?;
-        // Servers say nothing either to a client that does not say who it is.
+        // Servers send no error either to a client that does not name its user.
         let login = timeout(LOGIN_TIMEOUT, log_in(&mut slot, &mut sequence, opened, theirs, shared)).await;
         login.unwrap_or(Err(Refusal::Gone))
     }
@@ -226,7 +224,7 @@ fn accept(incoming: Incoming) -> std::io::Result<Peer> {
     }))
 }
 
-/// Opens a client's session upstream, up to the server's handshake.
+/// Opens a client's upstream session, up to the server's handshake.
 async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened, Handshake), Refusal> {
     if let Err(seconds) = shared.access.rules.login_rate.allowed(client.socket().peer_ip(), shared.clock.now()) {
         // ER_HOST_IS_BLOCKED
@@ -234,7 +232,7 @@ async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened
         return Err(Refusal::Say(1129, "HY000", text));
     }
     if !shared.own.upstream.tls_is_settled() {
-        // The first connection of all finds it out; whatever else goes wrong with it shows below.
+        // The first connection determines it; other errors of it show below.
         let _ = Client::connect(&shared.own.upstream).await;
     }
     let opened = client.unless_gone(open(&shared.own.upstream)).await.ok_or(Refusal::Gone)?;
@@ -246,7 +244,7 @@ async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened
     Ok((opened, theirs))
 }
 
-/// Lets the client prove who it is to the server. The slot is empty if TLS with the client failed.
+/// Relays the client's authentication. The slot is empty if TLS with the client failed.
 async fn log_in(
     slot: &mut Option<Peer>,
     sequence: &mut u8,
@@ -293,7 +291,7 @@ async fn log_in(
     Ok((upstream, about))
 }
 
-/// A login's OK as the client is to see it.
+/// A login's OK in the form for the client.
 pub(crate) fn login_ok(payload: &[u8], tracks: bool, capabilities: Capabilities) -> Vec<u8> {
     let hidden = Hidden { all: tracks && !capabilities.has(Capabilities::SESSION_TRACK), commits: false };
     let plain = OkPacket::parse(payload, Capabilities::SESSION_TRACK);
@@ -302,7 +300,7 @@ pub(crate) fn login_ok(payload: &[u8], tracks: bool, capabilities: Capabilities)
     shown.unwrap_or_else(|| payload.to_vec())
 }
 
-/// The client's response, and the capabilities to be put into it.
+/// The client's response, and the capabilities to write into it.
 struct Sending<'a> {
     response: &'a [u8],
     capabilities: Capabilities,
@@ -328,7 +326,7 @@ async fn relay(
     Ok((upstream, outcome?))
 }
 
-/// TLS upstream if it is wanted. With the number of the next packet there, and the capabilities to be said.
+/// TLS to the upstream if required. Returns the number of the next packet, and the capabilities to send.
 async fn encrypt(
     opened: Opened,
     response: &[u8],
@@ -350,7 +348,7 @@ async fn encrypt(
     Ok((Peer::new(socket), 2, capabilities))
 }
 
-/// Sends the handshake and reads the client's response, over TLS if it wants that.
+/// Sends the handshake and reads the client's response, over TLS if the client requests it.
 async fn greet(
     slot: &mut Option<Peer>,
     sequence: &mut u8,
@@ -376,7 +374,7 @@ async fn greet(
     converse(client, sequence, &[]).await
 }
 
-/// Sends a payload, if it is one, and receives the answer.
+/// Sends a payload, if there is one, and receives the answer.
 async fn converse(client: &mut Peer, sequence: &mut u8, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut leg = Leg { peer: client, sequence: *sequence };
     if !payload.is_empty() {

@@ -1,8 +1,7 @@
-//! Authentication that ends at Freshet (`--users`): the client proves its password here, and Freshet proves the same
-//! password upstream.
+//! Authentication by Freshet (`--users`): the client proves its password to Freshet, and Freshet logs in upstream with the same password.
 //!
-//! The server's nonce serves for the client too. A client whose plugin is neither of the two that are checked here is asked
-//! for `mysql_native_password`, which all know. An unknown user goes through the same exchange as a known one.
+//! The server's nonce is used for the client too. A client whose plugin is neither of the two that are checked here is asked for
+//! `mysql_native_password`, which all clients know. An unknown user goes through the same exchange as a known one.
 
 use std::sync::Arc;
 
@@ -23,10 +22,10 @@ use crate::server::access::UsersFile;
 
 /// `utf8mb4_general_ci`, which both servers number alike.
 const UTF8MB4: u8 = 45;
-/// Rounds of a login upstream.
+/// Limit of rounds of a login upstream.
 const ROUNDS_MAX: usize = 16;
 
-/// Checks the client's proof and logs in upstream; with the payload of the server's OK.
+/// Checks the client's proof and logs in upstream. Returns the payload of the server's OK.
 pub(crate) async fn log_in(
     client: &mut Leg<'_>,
     users: &UsersFile<Secret>,
@@ -37,7 +36,7 @@ pub(crate) async fn log_in(
     let theirs = opened.parse().map_err(|error| Refusal::internal(error.to_string()))?;
     let proven = Proven { user: hello.user, plugin: hello.plugin.unwrap_or(NATIVE), proof: hello.proof };
     let password = check(client, users, &theirs.nonce, proven).await?;
-    // What the login takes has no meaning for the session.
+    // Capabilities of the login alone do not affect the session.
     let needed =
         Capabilities::SECURE_CONNECTION.with(Capabilities::PLUGIN_AUTH).with(Capabilities::PLUGIN_AUTH_LENENC_DATA);
     let capabilities = hello.capabilities.without(NOT_OFFERED).without(Capabilities::SSL).with(needed);
@@ -57,7 +56,7 @@ pub(crate) async fn log_in(
     Ok((upstream, ok))
 }
 
-/// COM_CHANGE_USER: checks the client's proof, and changes the user upstream; with the payload of the server's OK.
+/// COM_CHANGE_USER: checks the client's proof, and changes the user upstream. Returns the payload of the server's OK.
 pub(crate) async fn change_user(
     client: &mut Leg<'_>,
     upstream: &mut Leg<'_>,
@@ -72,11 +71,11 @@ pub(crate) async fn change_user(
     let password = check(client, users, &nonce, proven).await?;
     let mut command = vec![command::CHANGE_USER];
     for part in [change.user, &[], change.database] {
-        // An empty proof is its length, or its end: a zero either way.
+        // An empty proof is a length of zero, or a terminator: a zero byte in both cases.
         command.extend_from_slice(part);
         command.push(0);
     }
-    // Behind the database: the character set as the client wants it, the plugin, no attributes.
+    // Behind the database: the client's character set, the plugin, no attributes.
     let behind = 1 + change.user.len() + 1 + change.proof.len() + 1 + change.database.len() + 1;
     let unchanged = [UTF8MB4, 0];
     command.extend_from_slice(payload.get(behind..behind + 2).unwrap_or(&unchanged));
@@ -87,20 +86,20 @@ pub(crate) async fn change_user(
     prove(upstream, plugin, &password).await
 }
 
-/// Twenty random bytes that are no zeros, as servers make them.
+/// Twenty random bytes without zeros, as servers create them.
 fn nonce() -> Result<Vec<u8>, Refusal> {
     let random: [u8; NONCE_BYTES] = random()?;
     Ok(random.iter().map(|byte| (byte & 0x7f).max(1)).collect())
 }
 
-/// What a client claims.
+/// A client's claim.
 struct Proven<'a> {
     user: &'a [u8],
     plugin: &'a [u8],
     proof: &'a [u8],
 }
 
-/// The user's password, which the client has proved to know.
+/// The user's password, which the client has proven to know.
 async fn check(
     client: &mut Leg<'_>,
     users: &UsersFile<Secret>,
@@ -147,7 +146,7 @@ fn proof_for(plugin: &Plugin, password: &Secret) -> Option<Vec<u8>> {
     }
 }
 
-/// `sha256_password` has the password itself where nobody listens, else first its own key.
+/// `sha256_password` sends the password itself on a private connection; otherwise it requests the key first.
 fn sha256(plugin: &Plugin, password: &Secret, private: bool) -> Option<Vec<u8>> {
     (plugin.name == SHA256).then(|| match password.expose() {
         "" => vec![0],
@@ -166,7 +165,7 @@ async fn prove(server: &mut Leg<'_>, mut plugin: Plugin, password: &Secret) -> R
                 tracing::warn!(
                     "a user's proof was right here and is refused by the database: is the users file in step?"
                 );
-                // It is not the client's fault, and not counted.
+                // This is not the client's failure, and is not counted.
                 return Err(Refusal::Relay(payload, false));
             }
             AuthReply::Switch(switch) => {

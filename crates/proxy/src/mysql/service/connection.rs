@@ -1,4 +1,4 @@
-//! A service connection that comes back by itself.
+//! A service connection that reconnects by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::mysql::MySql;
 use crate::service::once::{Failure, Hearing};
 use crate::shared::ServerIdentity;
 
-/// An answer later than this means that the connection is not alive.
+/// After this time without an answer the connection counts as dead.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// What the operator of the server may have set for sessions in general, and would bend answers or end the connection.
+/// Replaces global settings that would change answers or end the connection.
 const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSION wait_timeout = 31536000, \
                        SESSION sql_quote_show_create = 1, SESSION sql_select_limit = 18446744073709551615";
 
-/// What the server says where DDL comes between: `ER_BAD_DB_ERROR`, `ER_BAD_TABLE_ERROR`, `ER_BAD_FIELD_ERROR`, `ER_NO_SUCH_TABLE`,
+/// Errors of the server in a race with DDL: `ER_BAD_DB_ERROR`, `ER_BAD_TABLE_ERROR`, `ER_BAD_FIELD_ERROR`, `ER_NO_SUCH_TABLE`,
 /// `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_VIEW_INVALID`, `ER_TABLE_DEF_CHANGED`.
 const RACES: [u16; 8] = [1049, 1051, 1054, 1146, LOCK_WAIT_TIMEOUT, 1213, 1356, 1412];
 /// `ER_LOCK_WAIT_TIMEOUT`.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
-/// It, and what ends a statement that takes longer than the server lets it: MariaDB's `ER_STATEMENT_TIMEOUT`, MySQL's `ER_QUERY_TIMEOUT`.
+/// It, and the errors of a statement that exceeds the server's time limit: MariaDB's `ER_STATEMENT_TIMEOUT`, MySQL's `ER_QUERY_TIMEOUT`.
 const TIMEOUTS: [u16; 3] = [LOCK_WAIT_TIMEOUT, 1969, 3024];
-/// Those of the races that are over when the statement is sent again: `ER_LOCK_DEADLOCK`, `ER_TABLE_DEF_CHANGED`. The others may last.
+/// Races that are over when the statement is sent again: `ER_LOCK_DEADLOCK`, `ER_TABLE_DEF_CHANGED`. The others may last.
 const SHORT_RACES: [u16; 2] = [1213, 1412];
-/// What it says when it ends the connection: `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's
+/// Errors with which the server ends the connection: `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's
 /// `ER_CLIENT_INTERACTION_TIMEOUT`.
 const ENDINGS: [u16; 4] = [1053, 1317, 1927, 4031];
 
@@ -38,27 +38,27 @@ pub(crate) enum ServiceError {
     /// The statement failed, or the connection did.
     #[error("{0}")]
     Query(#[from] Error),
-    /// There is no change stream, so that it is not known which server is meant.
+    /// There is no change stream, so that the server is not known.
     #[error("there is no change stream")]
     NoStream,
     /// The connection leads to another server than the change stream.
     #[error("the connection leads to another server than the change stream")]
     OtherServer,
-    /// The answer has not the expected shape.
+    /// The answer does not have the expected form.
     #[error("unexpected answer to {0}")]
     UnexpectedAnswer(&'static str),
-    /// Positions count from the beginning again.
+    /// Positions of the binlog start again.
     #[error("the binlog was begun anew (RESET MASTER)")]
     LogReset,
 }
 
 impl ServiceError {
-    /// Whether a lock was waited for in vain.
+    /// Whether the wait for a lock, or the statement, timed out.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Query(Error::Server(error)) if TIMEOUTS.contains(&error.code))
     }
 
-    /// Whether the server refused the statement for what it is, and will again; it is not out of reach.
+    /// Whether the server refused the statement and will refuse it again; false if the server cannot be reached.
     pub(crate) fn is_lasting_refusal(&self) -> bool {
         let passes = |code| ENDINGS.contains(&code) || SHORT_RACES.contains(&code);
         matches!(self, Self::Query(Error::Server(error)) if !passes(error.code)) && !self.is_timeout()
@@ -90,12 +90,12 @@ impl Connection {
         Self { mysql, link: None }
     }
 
-    /// Runs a statement on the server that sends the change stream; connects first if need be.
+    /// Runs a statement on the server of the change stream; connects first if necessary.
     pub(crate) async fn query(&mut self, sql: &str) -> Result<Rows, ServiceError> {
         self.query_for(|_| sql).await
     }
 
-    /// Likewise for a statement that depends on the server's version.
+    /// The same for a statement that depends on the server's version.
     pub(crate) async fn query_for<'a>(
         &mut self,
         sql: impl FnOnce(&ServerVersion) -> &'a str,
@@ -116,9 +116,9 @@ impl Connection {
     }
 }
 
-/// A new connection to the server that sends the change stream.
+/// A new connection to the server of the change stream.
 pub(super) async fn open(mysql: &MySql) -> Result<(Client, ServerIdentity), ServiceError> {
-    // Without a stream none is bothered.
+    // Without a stream the server is unknown.
     if mysql.identity().is_none() {
         return Err(ServiceError::NoStream);
     }
@@ -127,7 +127,7 @@ pub(super) async fn open(mysql: &MySql) -> Result<(Client, ServerIdentity), Serv
     Ok((client, identity))
 }
 
-/// A new connection by the upstream's name, and which server it leads to.
+/// A new connection to the upstream's name, and the server that it leads to.
 pub(crate) async fn connect(mysql: &MySql) -> Result<(Client, ServerIdentity), ServiceError> {
     let mut client = Client::connect(&mysql.own.upstream).await?;
     let run = identity::ask(&mut client, ANSWER_TIMEOUT)
@@ -149,9 +149,9 @@ mod tests {
             let error = ServerError { code, sqlstate: String::new(), message: String::new() };
             ServiceError::Query(Error::Server(Box::new(error))).is_lasting_refusal()
         };
-        // Access denied, no such table, a view that is invalid.
+        // Access denied, no such table, an invalid view.
         assert_eq!([1142, 1146, 1356].map(lasts), [true; 3]);
-        // A deadlock, waits in vain, and ends of the connection.
+        // A deadlock, time-outs, and ends of the connection.
         assert_eq!([1213, 1205, 1969, 1317, 1053, 1927].map(lasts), [false; 6]);
         assert!(!ServiceError::NoStream.is_lasting_refusal());
     }

@@ -6,7 +6,7 @@ use crate::mysql::MySql;
 use crate::mysql::service::connection::connect;
 use crate::service::failover_watch;
 
-/// Looks once per D, for ever.
+/// Checks once per D; never returns.
 pub(super) async fn watch_failover(mysql: Arc<MySql>) {
     let look = || async {
         let (client, server) = connect(&mysql).await.ok()?;

@@ -1,7 +1,7 @@
-//! Reads the keys that results depend on: see [`crate::shared::key_queries`].
+//! Runs key queries: see [`crate::shared::key_queries`].
 //!
-//! No more may be seen than is committed, lest a key be missed that a rollback brings back. A right can hardly be missing:
-//! the catalogue shows those tables alone that the account may read, and no others are cached.
+//! They must see committed rows only, so that no key is missed that a rollback restores. A missing privilege is unlikely: the catalogue contains only
+//! tables that the account may read, and no others are cached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,20 @@ use crate::service::once::Once;
 use crate::shared::ServerIdentity;
 use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, keys_question, read_keys};
 
-/// Connections that read, opened when they are first needed.
+/// Connections for key queries, opened when first needed.
 const CONNECTIONS: usize = 2;
-/// Time for one conversation.
+/// Time limit of one key query with its settings.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// On top of those of every service connection.
+/// In addition to those of every service connection.
 const MANNERS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY";
-/// The server's own limit comes first: MariaDB counts seconds, MySQL milliseconds. The second is for locks of tables.
+/// The server's own limit comes first: MariaDB counts seconds, MySQL milliseconds. The second is for table locks.
 const LIMIT_OF_MARIADB: &str = "SET SESSION max_statement_time = 3, SESSION lock_wait_timeout = 3";
 const LIMIT_OF_MYSQL: &str = "SET SESSION max_execution_time = 3000, SESSION lock_wait_timeout = 3";
 
-/// Numbers of the errors that say that a statement took too long: ER_QUERY_INTERRUPTED, ER_STATEMENT_TIMEOUT of MariaDB and
-/// ER_QUERY_TIMEOUT of MySQL.
+/// Errors of a statement that took too long: ER_QUERY_INTERRUPTED, ER_STATEMENT_TIMEOUT of MariaDB and ER_QUERY_TIMEOUT of MySQL.
 const TOO_LONG: [u16; 3] = [1317, 1969, 3024];
 
-/// Starts to read, for ever.
+/// Starts the key queries; they never end.
 pub(super) fn run_key_queries(mysql: &Arc<MySql>) {
     for _ in 0..CONNECTIONS {
         tokio::spawn(read(Reader { mysql: mysql.clone(), link: None }));

@@ -1,11 +1,10 @@
-//! The lease, and the ends that results wait for.
+//! The lease, and the log ends that results wait for.
 //!
-//! Every [`TICK`], and at once when somebody waits, the server is asked for the end of its binlog. The end, once the stream
-//! has passed it, renews the lease to the moment of the question. All results that were complete before the question are
-//! installed with it: whatever their queries saw was in the binlog by then. One question serves all who wait; while one is
-//! under way, further ones gather for the next.
+//! Every [`TICK`], and at once when something waits, the log end is read from the server. Once the stream has passed it, the lease is renewed to the
+//! time of the query. All results that were complete before the query are installed with it: everything that their queries saw was in the binlog by
+//! then. One query serves all waiters; while it runs, further ones wait for the next.
 //!
-//! What commits next to nothing still comes: the server sends all events that it has, so an idle stream stands at the end.
+//! No commit is left out of the stream: the server sends all its events, so an idle stream is at the log end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +16,12 @@ use crate::mysql::MySql;
 use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::service::once::Once;
 
-/// Time between log-end probes when nobody waits.
+/// Interval of log-end probes when nothing waits.
 const TICK: Duration = Duration::from_millis(50);
-/// Time after a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Keeps the lease, for ever.
+/// Renews the lease; never returns.
 pub(super) async fn keep_lease(mysql: Arc<MySql>) {
     let mut lease = Lease { connection: Connection::new(mysql.clone()), last: None, mysql: mysql.clone() };
     let mut once = Once::default();
@@ -43,9 +42,9 @@ pub(super) async fn keep_lease(mysql: Arc<MySql>) {
     }
 }
 
-/// Asks for the end of the binlog.
+/// The query for the log end.
 pub(super) fn end_question(server: &ServerVersion) -> &'static str {
-    // MySQL 8.4 knows the new words only, which 8.2 brought.
+    // MySQL 8.2 introduced the new keywords, and 8.4 removed the old ones.
     if !server.is_mariadb && server.is_at_least(8, 2, 0) { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" }
 }
 
@@ -79,7 +78,7 @@ impl Lease {
         let end = End { epoch, lsn: read_end(&self.connection.query_for(end_question).await?)? };
         mysql.probe_ends(asked_at);
         if self.last.is_some_and(|last| last.epoch == epoch && end.lsn < last.lsn) {
-            // What was delivered before is no lower bound of anything now.
+            // Earlier deliveries are no lower bound of anything now.
             mysql.restart_stream.notify_one();
             return Err(ServiceError::LogReset);
         }

@@ -1,9 +1,8 @@
-//! What runs beside the sessions, each on an upstream connection of its own, so that none waits for another.
+//! Services beside the sessions, each on its own upstream connection, so that none waits for another.
 //!
-//! Invalidated results are not read again in the background, as PostgreSQL's are. The answer must be the one that a session of
-//! the result's context would get, byte for byte. But no connection here can become another account, as a superuser of
-//! PostgreSQL can become any role; and the bytes hang on what the client said of itself at its login. So the next reader
-//! brings a result back.
+//! Invalidated results are not refreshed in the background, unlike on PostgreSQL. The answer must be byte for byte the one that a session of the
+//! result's context would get. But no connection here can become another account, as a superuser of PostgreSQL can become any role, and the bytes
+//! depend on the client's capabilities at its login. So the next reader fills the result.
 
 mod catalog;
 mod connection;
@@ -18,7 +17,7 @@ use crate::mysql::MySql;
 
 pub(crate) use catalog::Redefinitions;
 
-/// Starts all services, for ever.
+/// Starts all services; they never end.
 pub fn start(mysql: &Arc<MySql>) {
     tokio::spawn(lease::keep_lease(mysql.clone()));
     tokio::spawn(prober::prove_commits(mysql.clone()));

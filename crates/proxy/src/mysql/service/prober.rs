@@ -1,8 +1,8 @@
-//! Proves commits visible, while some wait for it.
+//! Takes visibility proofs while commits wait for one.
 //!
-//! The binlog runs ahead of what new snapshots show: a commit is delivered when it is in the log, and shown a moment later.
-//! MariaDB says how far in the log its snapshots reach, MySQL which commits they hold. MariaDB gathers all its status for
-//! an answer, so the questions take a bounded share of the time.
+//! The binlog runs ahead of what new snapshots show: a commit is delivered when it is in the log, and visible a moment later. MariaDB reports the log
+//! position that its snapshots reach, MySQL the set of commits in them. MariaDB collects all its status variables for an answer, so the queries take
+//! a bounded share of the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::position;
 use crate::service::once::Once;
 
-/// Time between questions: no less and no more than this, and in between so many times what the last one took.
+/// Pause between queries: within these bounds, this many times the duration of the last query.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 const PAUSE_FACTOR: u32 = 4;
-/// Time after a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Takes proofs, for ever.
+/// Takes proofs; never returns.
 pub(super) async fn prove_commits(mysql: Arc<MySql>) {
     let mut connection = Connection::new(mysql.clone());
     let mut once = Once::default();
@@ -51,7 +51,7 @@ async fn prove(mysql: &MySql, connection: &mut Connection) -> Result<(), Service
     let generation = mysql.ends.generation();
     let visible = read_visible(connection).await?;
     let visible = Arc::new(visible);
-    // In this order: once nothing is pending any more, the fills to come have the proof.
+    // In this order: once no commit is unproven, later fills have the proof.
     mysql.ends.proven(generation, visible.clone());
     mysql.cache.prove(epoch, &visible);
     Ok(())

@@ -36,6 +36,8 @@ const KEEP_BYTES: usize = 4 << 10;
 
 /// Rows of a hit that are counted.
 const ROWS_MAX: u32 = 10_000;
+/// Rows that are found again for nothing but their number.
+const FOUND_AGAIN_MAX: u32 = 1_000_000;
 
 /// Errors of a query that was running, of which no column may have been told: more rows than one of a subquery, a value out of range,
 /// another of a division, a lock not got, a deadlock, an end by KILL or by time.
@@ -77,6 +79,8 @@ pub(crate) struct Replay {
     opener: Option<(Vec<u8>, Kind)>,
     /// How many rows it has found, if that is known.
     pub(crate) rows: Option<u32>,
+    /// The number of rows found that a question of Freshet's own has replaced just now.
+    pub(crate) displaced: Option<u32>,
     /// The server has run something since that has not counted rows.
     rows_only: bool,
     /// There was a SELECT, or a statement that is not known.
@@ -171,6 +175,7 @@ impl Replay {
         self.command.shrink_to(KEEP_BYTES);
         self.command.extend_from_slice(packet);
         (self.kind, self.rows_only, self.selected) = (Some(kind), false, true);
+        self.displaced = None;
         (self.found_rows, self.rows) = (None, None);
     }
 
@@ -190,9 +195,15 @@ impl Replay {
     pub(crate) fn begin_anew(&mut self, capabilities: Capabilities) {
         let rows = std::mem::take(self).rows;
         if let Some(rows) = rows {
-            put_query(&mut self.command, capabilities, finding(rows).as_bytes());
-            (self.kind, self.rows, self.rows_only) = (Some(Kind::Query), Some(rows), true);
+            self.find_again(rows, capabilities);
         }
+    }
+
+    /// So many rows are to be found on the server before somebody asks for their number.
+    fn find_again(&mut self, rows: u32, capabilities: Capabilities) {
+        self.command.clear();
+        put_query(&mut self.command, capabilities, finding(rows).as_bytes());
+        (self.kind, self.rows, self.rows_only) = (Some(Kind::Query), Some(rows), true);
     }
 
     /// In place of the command that is remembered, the server understands this one.
@@ -232,9 +243,20 @@ impl Replay {
         if leaves == Leaves::Rows && ran {
             self.forget_rows();
         }
+        if leaves == Leaves::Either || leaves == Leaves::Rows && ran {
+            self.displaced = None;
+        }
         let is_one = query.selects && done.error.is_none() && (done.result_sets, done.rows) == (1, 1);
         if is_one && query.template.effect() == Effect::Pure && !LONGER.iter().any(|word| query.text.contains(word)) {
             self.selected = false;
+        }
+    }
+
+    /// A statement was answered: if it has not counted rows, those that a question ahead of it has replaced are to be found again.
+    pub(crate) fn find_displaced(&mut self, capabilities: Capabilities) {
+        let displaced = self.displaced.take().filter(|rows| *rows != 1 && *rows <= FOUND_AGAIN_MAX);
+        if let Some(rows) = displaced.filter(|_| self.kind.is_none()) {
+            self.find_again(rows, capabilities);
         }
     }
 
@@ -247,6 +269,7 @@ impl Replay {
     pub(crate) fn unknown(&mut self) {
         self.overtaken(false);
         self.selected = true;
+        self.displaced = None;
     }
 
     /// The server has counted others since.

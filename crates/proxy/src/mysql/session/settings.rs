@@ -20,7 +20,7 @@ use freshet_wire::mysql::response::{Done, Kind};
 use freshet_wire::mysql::{command, result};
 
 use crate::mysql::login::About;
-use crate::mysql::question::{Answer, Level, question, take_server};
+use crate::mysql::question::{Answer, Level, question, take_found_rows, take_server};
 use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::reading::{Readable, Reading, without_comments};
@@ -261,6 +261,7 @@ impl Session {
     pub(crate) async fn settle_question(&mut self) -> Result<(), SessionError> {
         let Some(Asked { with_server, under }) = self.server.settings.asked.take() else { return Ok(()) };
         let mut said = self.hear().await?;
+        self.replay.displaced = said.as_mut().and_then(|said| take_found_rows(&mut said.row));
         if with_server {
             let run = said.as_mut().and_then(|said| take_server(&mut said.row));
             said = said.filter(|_| run.is_some());

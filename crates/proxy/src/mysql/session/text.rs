@@ -163,6 +163,7 @@ impl Session {
             self.count_answer(took);
         }
         self.replay.answered(&statement.query, leaves, &done, self.server.about.version.is_mariadb);
+        self.replay.find_displaced(self.capabilities());
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
             self.finish_fill(*fill, &done);

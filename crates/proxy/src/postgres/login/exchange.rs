@@ -1,7 +1,7 @@
-//! The password exchange that ends here: Freshet is the server, and learns what it needs to log in upstream.
+//! The password exchange with Freshet as the server; it yields the credentials for the upstream login.
 //!
-//! An unknown user gets a SCRAM exchange too, against a verifier that nobody's password fits and that is the same at
-//! each attempt, as PostgreSQL does (`mock_scram_secret` in `auth-scram.c`).
+//! An unknown user gets a SCRAM exchange too, with a verifier that no password matches and that is the same at each attempt, as PostgreSQL does
+//! (`mock_scram_secret` in `auth-scram.c`).
 
 use freshet_net::postgres::scram::{SCRAM, SCRAM_PLUS, ScramError, ScramServer};
 use freshet_net::postgres::secret::{Credentials, Md5Hash, ScramVerifier, Verifier, random};
@@ -14,23 +14,23 @@ use super::lookup::Found;
 use crate::peer::Peer;
 use crate::postgres::Pg;
 
-/// The largest message of a client that is not let in yet (`PG_MAX_AUTH_TOKEN_LENGTH` in `libpq/auth.h`).
+/// The largest message of an unauthenticated client (`PG_MAX_AUTH_TOKEN_LENGTH` in `libpq/auth.h`).
 pub(super) const TOKEN_BYTES_MAX: usize = 65_535;
 /// PasswordMessage, SASLInitialResponse, SASLResponse
 const PASSWORD_MESSAGE: u8 = b'p';
 
-/// What to ask for (manual: "Message Formats", Authentication…).
+/// The authentication requests (manual: "Message Formats", Authentication…).
 pub(super) const CLEARTEXT: u32 = 3;
 pub(super) const MD5: u32 = 5;
 pub(super) const SASL: u32 = 10;
 pub(super) const SASL_CONTINUE: u32 = 11;
 const SASL_FINAL: u32 = 12;
 
-/// A client's identity is proven.
+/// The proven identity of a client.
 pub(super) struct Proven {
-    /// What it can log in upstream with.
+    /// The credentials for the upstream login.
     pub(super) credentials: Credentials,
-    /// What the client is told before AuthenticationOk: Freshet's own proof.
+    /// The last message before AuthenticationOk: Freshet's own proof.
     pub(super) last_words: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Proven {
     }
 }
 
-/// Lets the client prove that it knows its password.
+/// Runs the exchange in which the client proves its password.
 pub(super) async fn prove(client: &mut Peer, user: &str, tls: &TlsFacts, shared: &Pg) -> Result<Proven, Refusal> {
     let found = client.unless_gone(shared.access.sources.verifier(user)).await.ok_or(Refusal::Gone)?;
     let found = found.ok_or_else(|| Refusal::Say("08006", "Freshet cannot look the user up in the database".into()))?;
@@ -93,7 +93,7 @@ async fn prove_by_scram(
     let first = if let Some(first) = initial_data(reader)? {
         first.to_vec()
     } else {
-        // The mechanism alone: the server's turn is empty.
+        // The client sent the mechanism alone: the server answers with an empty message.
         backend::put_authentication(client.output.buffer(), SASL_CONTINUE, &[]);
         receive_answer(client, "SASL").await?
     };
@@ -106,7 +106,7 @@ async fn prove_by_scram(
     Ok(Proven { credentials: Credentials::Scram(keys), last_words })
 }
 
-/// What SASLInitialResponse carries behind the mechanism; None without a first message. The errors are PostgreSQL's.
+/// The data behind the mechanism in SASLInitialResponse; None without a first message. The errors are PostgreSQL's.
 fn initial_data(mut reader: Reader<'_>) -> Result<Option<&[u8]>, Refusal> {
     let short = || Refusal::out_of_step("insufficient data left in message");
     let data = match reader.i32("length").map_err(|_| short())? {
@@ -120,7 +120,7 @@ fn initial_data(mut reader: Reader<'_>) -> Result<Option<&[u8]>, Refusal> {
     Ok(data)
 }
 
-/// What PasswordMessage carries (`recv_password_packet` in `auth.c`).
+/// The password in PasswordMessage (`recv_password_packet` in `auth.c`).
 pub(super) fn password_of(message: &[u8]) -> Result<&[u8], Refusal> {
     match message {
         [0] => Err(Refusal::Failed("28P01", "empty password returned by client".into())),
@@ -129,13 +129,13 @@ pub(super) fn password_of(message: &[u8]) -> Result<&[u8], Refusal> {
     }
 }
 
-/// Sends what waits and receives the client's answer to it.
+/// Sends the output and receives the client's answer.
 pub(super) async fn receive_answer(client: &mut Peer, what: &str) -> Result<Vec<u8>, Refusal> {
     client.flush().await?;
     if !client.receive_at_least(1).await? {
         return Err(Refusal::Gone);
     }
-    // As PostgreSQL: a message of another kind is refused before its length is looked at.
+    // As PostgreSQL: a message of another kind is refused before its length is read.
     if let Some(tag) = client.input.bytes().first().filter(|tag| **tag != PASSWORD_MESSAGE) {
         return Err(Refusal::out_of_step(format!("expected {what} response, got message type {tag}")));
     }

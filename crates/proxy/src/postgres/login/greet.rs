@@ -1,4 +1,4 @@
-//! The first packets: TLS if the client wants it, then what it connects for.
+//! The first packets: TLS if the client requests it, then the start-up packet.
 
 use std::io;
 
@@ -15,25 +15,25 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// The minor protocol version of servers from 18 on.
 const NEWEST_MINOR: u16 = 2;
 
-/// What TLS tells of a connection.
+/// Facts about a connection from TLS.
 #[derive(Debug, Default)]
 pub(super) struct TlsFacts {
-    /// What SCRAM-SHA-256-PLUS binds to.
+    /// The data that SCRAM-SHA-256-PLUS binds to.
     pub(super) end_point: Option<Vec<u8>>,
     /// The common name in the client's certificate.
     pub(super) client_name: Option<String>,
 }
 
-/// A client that wants a session.
+/// A client that requests a session.
 pub(super) struct Greeted {
     pub(super) client: Peer,
     pub(super) packet: Vec<u8>,
     pub(super) tls: TlsFacts,
 }
 
-/// What a client connects for.
+/// A client's request.
 pub(super) enum Hello {
-    /// To cancel what another session runs; the client waits for the end of its connection.
+    /// To cancel another session's statement; the client waits for the end of its connection.
     Cancel(Peer, Vec<u8>),
     /// A session.
     Session(Greeted),
@@ -62,7 +62,7 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
                 Some(_) if starts_with_tls(&tcp).await? => {
                     let (client, facts, alpn) = encrypt(tcp, shared).await?;
                     if !alpn {
-                        // As PostgreSQL: without ALPN the handshake could have been meant for another service.
+                        // As PostgreSQL: without ALPN the handshake may have been meant for another service.
                         return Err(io::Error::new(io::ErrorKind::InvalidData, "direct TLS without ALPN"));
                     }
                     tls = facts;
@@ -72,7 +72,7 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
             }
         }
     };
-    // Each may be asked for once, and neither once TLS stands (`ProcessStartupPacket` in `backend_startup.c`).
+    // Each may be requested once, and neither once TLS is established (`ProcessStartupPacket` in `backend_startup.c`).
     let mut ssl_done = client.socket().is_encrypted();
     let mut gss_done = ssl_done;
     loop {
@@ -97,7 +97,7 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
                 }
                 client.output.put(b"N");
                 if stuffed {
-                    // It came before the encryption that it pretends to be under (CVE-2021-23214).
+                    // It was sent unencrypted and pretends to be encrypted (CVE-2021-23214).
                     let request = if request == Startup::Ssl { "SSL" } else { "GSSAPI encryption" };
                     return reject(&mut client, "08P01", &format!("received unencrypted data after {request} request"))
                         .await;
@@ -110,7 +110,7 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
     }
 }
 
-/// Whether the client begins with a handshake instead of a packet.
+/// Whether the client begins with a TLS handshake instead of a packet.
 async fn starts_with_tls(tcp: &Stream) -> io::Result<bool> {
     Ok(tcp.first_byte().await? == Some(TLS_HANDSHAKE))
 }
@@ -126,7 +126,7 @@ async fn receive_packet(client: &mut Peer) -> io::Result<Option<Vec<u8>>> {
     if !client.receive_at_least(4).await? {
         return Ok(None);
     }
-    // As PostgreSQL: whoever does not even speak the protocol gets no answer.
+    // As PostgreSQL: a client that does not use the protocol gets no answer.
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     let bytes = startup::packet_bytes(client.input.bytes()).map_err(invalid)?.unwrap_or(PACKET_BYTES_MAX);
     if !client.receive_at_least(bytes).await? {
@@ -153,10 +153,10 @@ fn newest_minor(shared: &Pg) -> u16 {
     if shared.server_version() >= 18 { NEWEST_MINOR } else { 0 }
 }
 
-/// The minor protocol version that the session will speak; the client is told if it is not what it asked for.
+/// The minor protocol version of the session; the client is told if it is not the one that it requested.
 ///
-/// A login that ends here is negotiated before the upstream is asked, so the version is that of the server which the
-/// service connections have seen; as long as they have seen none it is 3.0, which every client speaks.
+/// If Freshet authenticates the client, the version is negotiated before the upstream connection exists. So the version is that of the server that
+/// the service connections have seen. Until they have seen one it is 3.0, which every client supports.
 pub(super) fn negotiate(client: &mut Peer, session: &startup::Session<'_>, shared: &Pg) -> u16 {
     let minor = session.minor.min(newest_minor(shared));
     if minor != session.minor || !session.options.is_empty() {

@@ -1,11 +1,10 @@
-//! Where verifiers come from: a users file first, then a query on the database.
+//! The sources of verifiers: the users file first, then a query on the database.
 //!
-//! The query runs on connections of its own, on the services' runtime. Its answers are not kept: a changed password
-//! counts at once.
+//! The query runs on its own connections, in the services' runtime. Its answers are not stored: a changed password is used at once.
 //!
-//! An unknown user must look like a known one: the same method and number of iterations as others have, and the same salt
-//! at each attempt, also after a restart. PostgreSQL keeps a secret for that in its control file
-//! (`mock_authentication_nonce`); here it is made of secrets that the operator has given.
+//! An unknown user must look like a known one: the same method and number of iterations as for others, and the same salt at each attempt, also after
+//! a restart. PostgreSQL stores a secret for that in its control file (`mock_authentication_nonce`); Freshet computes it from secrets that the
+//! operator has given.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -16,22 +15,22 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::server::access::{AccessError, AccessSettings, UsersError, UsersFile};
 
-/// Questions that wait.
+/// Limit of waiting look-ups.
 const QUESTIONS_MAX: usize = 1000;
 
-/// A user whose verifier is asked for.
+/// A user whose verifier is looked up.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) user: String,
-    /// Dropped if the database cannot be asked.
+    /// Dropped if the database cannot be queried.
     pub(crate) answer: oneshot::Sender<Option<Verifier>>,
 }
 
-/// What is to be held against a user's proof.
+/// The verifier to check a user's proof with.
 pub(super) enum Found {
     /// The user's verifier.
     Known(Verifier),
-    /// One that looks like a verifier: the user is unknown or has no password.
+    /// A mock verifier: the user is unknown or has no password.
     Unknown(Verifier),
 }
 
@@ -43,11 +42,11 @@ pub(super) struct Sources {
     receiver: Mutex<Option<mpsc::Receiver<Question>>>,
     /// Makes the exchange with an unknown user the same at each attempt.
     seed: [u8; 32],
-    /// Which kinds of verifiers are known of. An unknown user is asked by MD5 where there is nothing else, and always
-    /// alike, since a method that changes would tell who is unknown.
+    /// The kinds of verifiers seen until now. An unknown user gets MD5 if there is no other kind, and always the same, since a changing method would
+    /// reveal that the user is unknown.
     md5: AtomicBool,
     scram: AtomicBool,
-    /// Of the SCRAM verifier seen last.
+    /// The iterations of the SCRAM verifier seen last.
     iterations: AtomicU32,
 }
 
@@ -73,7 +72,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Verifiers can be known.
+    /// Whether there is a source of verifiers.
     pub(super) fn exist(&self) -> bool {
         self.users.is_some() || self.questions.is_some()
     }
@@ -88,9 +87,9 @@ impl Sources {
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The user's verifier; None if the database cannot be asked.
+    /// The user's verifier; None if the database cannot be queried.
     pub(super) async fn verifier(&self, user: &str) -> Option<Found> {
-        // Made for everybody, so that the time it takes tells nothing.
+        // Created for every user, so that the time reveals nothing.
         let mock = self.mock(user);
         let mut found = self.users.as_ref().and_then(|users| users.get(user));
         if let (None, Some(questions)) = (&found, &self.questions) {

@@ -1,16 +1,16 @@
-//! From a connection's first byte to AuthenticationOk: who is let in, and as whom the session runs upstream.
+//! From a connection's first byte to AuthenticationOk: authentication, and the role of the upstream session.
 //!
-//! A cached answer may be shown only to a role that could have read it, so a session is always the client's own role
-//! in the database. There are three ways to get there:
+//! A cached answer may be returned only to a role that could have read it, so a session always runs as the client's own role in the database. There
+//! are three ways:
 //!
 //! | way | when | how |
 //! |---|---|---|
 //! | `verify` | verifiers are known (users file, `auth_query`) | Freshet is the server of a SCRAM or MD5 exchange; the proof yields the ClientKey, with which it logs in upstream |
-//! | `relay` | none are | the database asks the client itself; over TLS on both legs the password is handed on, since an exchange bound to one leg cannot pass to the other |
+//! | `relay` | none are | the database authenticates the client itself; over TLS on both connections the password is forwarded, since an exchange bound to one cannot pass to the other |
 //! | neither | `--auth trust`, `--auth cert` | the database trusts Freshet |
 //!
-//! With the first, nobody reaches the database who has not proved a password. Errors are the database's own or read
-//! like them; an unknown user goes through the same exchange as a known one.
+//! With the first way, nobody reaches the database without having proven a password. Errors are the database's own or have its wording. An unknown
+//! user goes through the same exchange as a known one.
 
 mod exchange;
 mod greet;
@@ -46,7 +46,7 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a role's name (`NAMEDATALEN - 1`).
 const NAME_BYTES_MAX: usize = 63;
 
-/// Who is let in.
+/// Access control.
 #[derive(Debug)]
 pub(crate) struct Access {
     method: Method,
@@ -64,37 +64,37 @@ impl Access {
         })
     }
 
-    /// Reads the files again. A bad one is named, and what was read before stays in use.
+    /// Reads the files again. A bad one is reported, and its previous contents stay in use.
     pub(crate) fn reload(&self) -> Vec<AccessError> {
         self.rules.reload(self.sources.reload())
     }
 
-    /// The users to be looked up in the database.
+    /// The users to look up in the database.
     pub(crate) fn take_questions(&self) -> Option<tokio::sync::mpsc::Receiver<Question>> {
         self.sources.take_questions()
     }
 }
 
-/// A client that is let in, and its session upstream: AuthenticationOk came and waits in the client's output.
+/// An authenticated client and its upstream session: AuthenticationOk has arrived and is in the client's output buffer.
 pub(crate) struct Admitted {
     pub(crate) client: Peer,
     pub(crate) upstream: Peer,
     /// The connection is for replication.
     pub(crate) replication: bool,
-    /// As whom it logged in; empty if that is no text.
+    /// The role that it logged in as; empty if the name is not UTF-8.
     pub(crate) user: String,
-    /// The catalogue in use when the question for the session's context was sent with the login, if it was.
+    /// The catalogue in use when the query for the session's context was sent with the login, if it was.
     pub(crate) asked_under: Option<CatalogVersion>,
 }
 
-/// Messages that ask for the session's context, to be sent with the login.
+/// Messages that read the session's context, sent with the login.
 struct Asking {
     messages: Vec<u8>,
     under: CatalogVersion,
 }
 
 impl Asking {
-    /// Nothing is asked of a session that cannot use the cache.
+    /// A session that cannot use the cache reads no context.
     fn of(session: &startup::Session<'_>, shared: &Pg) -> Self {
         let under = shared.catalog_version();
         let database = if session.database.is_empty() { session.user } else { session.database };
@@ -105,7 +105,7 @@ impl Asking {
     }
 }
 
-/// Who was let in.
+/// An authenticated role.
 struct LoggedIn {
     login: SessionLogin,
     replication: bool,
@@ -113,18 +113,18 @@ struct LoggedIn {
     asked_under: Option<CatalogVersion>,
 }
 
-/// Why a client is not let in.
+/// Why a login failed.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It is gone, or was answered already.
+    /// The client has closed its connection, or was answered already.
     Gone,
-    /// In Freshet's words.
+    /// An error of Freshet.
     Say(&'static str, String),
-    /// Likewise, for a proof that failed: these are counted.
+    /// The same for a wrong password: these are counted.
     Failed(&'static str, String),
-    /// Likewise, for a message of the exchange that is out of order.
+    /// The same for a SASL message that is not valid.
     Scram(ScramError),
-    /// In the database's: the body of an ErrorResponse, and whether it is for a proof that failed.
+    /// An error of the database: the body of an ErrorResponse, and whether it means a wrong password.
     Relay(Box<[u8]>, bool),
 }
 
@@ -136,7 +136,7 @@ impl From<std::io::Error> for Refusal {
 }
 
 impl Refusal {
-    /// The words of PostgreSQL (`auth_failed` in `auth.c`).
+    /// The wording of PostgreSQL (`auth_failed` in `auth.c`).
     fn wrong_password(user: &str) -> Self {
         Self::Failed("28P01", format!("password authentication failed for user \"{user}\""))
     }
@@ -145,7 +145,7 @@ impl Refusal {
         Self::Say("08P01", message.into())
     }
 
-    /// Someone tried to be whom they are not.
+    /// Whether the error means a wrong password.
     fn is_failed_proof(&self) -> bool {
         match self {
             Self::Gone | Self::Say(..) | Self::Scram(_) => false,
@@ -155,12 +155,12 @@ impl Refusal {
     }
 }
 
-/// A SQLSTATE says that a password was wrong. Methods other than SCRAM and MD5 have none of their own for it.
+/// Whether a SQLSTATE means a wrong password. Methods other than SCRAM and MD5 have no code of their own for it.
 fn is_failed_proof(sqlstate: &str, asked: bool) -> bool {
     sqlstate == "28P01" || (asked && sqlstate == "28000")
 }
 
-/// The upstream refused, or cannot be reached; `asked`: the client's password is what it was asked with.
+/// The upstream refused, or cannot be reached; `asked`: the login used the client's password.
 fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
     match error {
         ConnectError::Refused(error) => {
@@ -176,7 +176,7 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
             Refusal::Say(
                 "08006",
                 match error {
-                    // Who has proved nothing is not told where the database is.
+                    // An unauthenticated client does not learn the database's address.
                     ConnectError::Tcp(_) | ConnectError::NotWanted(_) => "Freshet cannot reach the database".into(),
                     error => format!("Freshet cannot reach the database: {error}"),
                 },
@@ -185,13 +185,13 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
     }
 }
 
-/// Takes a connection up to AuthenticationOk; None if it ends before, with its reason told.
+/// Processes a connection up to AuthenticationOk; None if the login failed, with its reason sent.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
     shared.access.rules.pre_auth.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
-    // PostgreSQL says nothing either to a client that did not even say who it is.
+    // PostgreSQL sends no error either to a client that does not send its start-up packet.
     let hello =
         shared.access.rules.pre_auth.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
     let Greeted { mut client, packet, tls } = match hello {
@@ -199,7 +199,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
             if let Err(error) = freshet_net::postgres::cancel(&shared.own.upstream, &packet).await {
                 tracing::debug!(%error, "a cancel request was not delivered");
             }
-            // The end of this connection tells the client that the request was handled.
+            // The end of this connection tells the client that the request was processed.
             let _ = timeout(LOGIN_TIMEOUT, client.shut_down()).await;
             return None;
         }
@@ -244,7 +244,7 @@ async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, s
     let _ = timeout(LOGIN_TIMEOUT, end).await;
 }
 
-/// Lets the client prove who it is and opens its session upstream.
+/// Authenticates the client and opens its upstream session.
 async fn log_in(
     client: &mut Peer,
     mut packet: Vec<u8>,
@@ -258,11 +258,11 @@ async fn log_in(
     };
     let replication = session.replication;
     let relays = shared.access.method == Method::Auto && !shared.access.sources.exist();
-    // The server cuts the name in the packet; what is proven must be what it reads.
+    // The server truncates the name in the packet; the proven name must be the one that it reads.
     let name = session.user.get(..NAME_BYTES_MAX).unwrap_or(session.user);
     let user = String::from_utf8_lossy(name).into_owned();
     if user.as_bytes() != name && !relays {
-        // Only the database could tell whose name this is.
+        // Only the database knows whose name this is.
         return Err(Refusal::wrong_password(&user));
     }
     if user.is_empty() {
@@ -283,7 +283,7 @@ async fn log_in(
         return Ok(LoggedIn { login, replication, user, asked_under });
     }
     if access.method != Method::Trust && name != user.as_bytes() {
-        // Another name is read here than there.
+        // The server would read another name than Freshet.
         return Err(Refusal::wrong_password(&user));
     }
     let minor = greet::negotiate(client, &session, shared);
@@ -321,7 +321,7 @@ async fn log_in_upstream(
     })
 }
 
-/// Clients over TCP without TLS, where it is required.
+/// Refuses clients over TCP without TLS, if TLS is required.
 fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Result<(), Refusal> {
     if !shared.access.rules.tls_required || client.socket().is_private() {
         return Ok(());
@@ -335,7 +335,7 @@ fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Resu
     ))
 }
 
-/// The words are those of PostgreSQL's `cert` method.
+/// The wording is that of PostgreSQL's `cert` method.
 fn check_certificate(user: &str, tls: &greet::TlsFacts) -> Result<(), Refusal> {
     match &tls.client_name {
         None => Err(Refusal::Say("28000", "connection requires a valid client certificate".into())),

@@ -1,9 +1,9 @@
-//! Logins that the database decides: it asks the client itself, through Freshet.
+//! Logins that the database decides: it authenticates the client itself, through Freshet.
 //!
-//! What cannot be relayed is an exchange that is bound to a TLS channel, since the two legs are different channels:
-//! SCRAM-SHA-256-PLUS is not offered on. Where both legs are TLS even SCRAM-SHA-256 fails, because a client that could
-//! have bound the channel says so; then the client is asked for its password, and it is handed on. A password in
-//! clear text never crosses a leg in the open that the database believes to be encrypted.
+//! An exchange that is bound to a TLS channel cannot be relayed, since the two connections are different channels: Freshet does not offer
+//! SCRAM-SHA-256-PLUS. If both connections use TLS, even SCRAM-SHA-256 fails, because the client reports that it supports channel binding. Then the
+//! client is asked for its password, which is forwarded. A clear-text password is never sent unencrypted over one connection if the database believes
+//! that the connection is encrypted.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::postgres::Pg;
 /// Authentication messages that the client does not answer: AuthenticationOk, AuthenticationSASLFinal.
 const OK: u32 = 0;
 const SASL_FINAL: u32 = 12;
-/// Messages of one login.
+/// Limit of messages of one login.
 const MESSAGES_MAX: usize = 100;
 
-/// Relays messages up to AuthenticationOk, which is not relayed. `behind`: what is to be sent with the last proof.
+/// Relays messages up to AuthenticationOk, which is not relayed. `behind`: the messages to send with the last proof.
 pub(super) async fn relay(
     client: &mut Peer,
     packet: &[u8],
@@ -37,7 +37,7 @@ pub(super) async fn relay(
     let failed = |error: ConnectError| upstream_refusal(shared, error, false);
     let opened = client.unless_gone(Relay::open(upstream, packet)).await.ok_or(Refusal::Gone)?;
     let mut relay = opened.map_err(failed)?;
-    // Whether the client has answered a question: only then is an end of the exchange the client's merit or failure.
+    // Whether the client has answered a request: only then is the end of the exchange its success or failure.
     let mut asked = false;
     for _ in 0..MESSAGES_MAX {
         let (encrypted, vouches) = (relay.is_encrypted(), relay.may_vouch_for_freshet(upstream));
@@ -84,7 +84,7 @@ pub(super) async fn relay(
     Err(Refusal::Say("08006", "the database does not end the login".into()))
 }
 
-/// Nobody has asked this client for anything.
+/// The upstream has not authenticated this client.
 fn lent_identity() -> Refusal {
     let message = "the database let Freshet in without asking this client for its password (trust or peer on a Unix \
                    socket, or Freshet's certificate): use --users or --auth-query, or --auth trust if that is meant";
@@ -99,7 +99,7 @@ async fn ask_password(client: &mut Peer) -> Result<Secret, Refusal> {
     Ok(Secret::new(password))
 }
 
-/// LDAP, RADIUS and their like fail with 28000, which before a password only says that there is no rule.
+/// LDAP, RADIUS and similar methods fail with 28000, which before a password means only that no rule matches.
 fn refused(body: &[u8], asked: bool) -> Refusal {
     let code = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"C"));
     let code = std::str::from_utf8(code.unwrap_or_default()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A service connection that comes back by itself.
+//! A service connection that reconnects by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,16 @@ use crate::postgres::question::{POSTMASTER_START, SYSTEM_ID};
 use crate::service::once::{Failure, Hearing};
 use crate::shared::ServerIdentity;
 
-/// An answer later than this means that the connection is not alive.
+/// After this time without an answer the connection counts as dead.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// The longest wait for a lock in milliseconds, and the part of `deadlock_timeout` that it is at most. Whoever holds one lock and waits for
-/// another may close a circle of waiting sessions. So Freshet has given up long before the server looks for one, and ends
-/// somebody's transaction.
+/// The longest wait for a lock in milliseconds, and the largest fraction of `deadlock_timeout`. A session that holds one lock and waits for another
+/// may complete a deadlock. Freshet gives up long before the server looks for deadlocks and would end another session's transaction.
 const LOCK_WAIT_MAX: u64 = 100;
 const LOCK_WAIT_PART: u64 = 4;
 /// SQLSTATE `insufficient_privilege`.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
-/// What the server says where DDL comes between: `undefined_table`, `undefined_column`, `undefined_object`, `invalid_schema_name`,
-/// `duplicate_object`, `object_in_use`, `lock_not_available`, `deadlock_detected`, `serialization_failure`, and `internal_error` for "could not open
-/// relation with OID".
+/// Errors of the server in a race with DDL: `undefined_table`, `undefined_column`, `undefined_object`, `invalid_schema_name`, `duplicate_object`,
+/// `object_in_use`, `lock_not_available`, `deadlock_detected`, `serialization_failure`, and `internal_error` for "could not open relation with OID".
 const RACES: [&str; 10] = ["42P01", "42703", "42704", "3F000", "42710", "55006", "55P03", "40P01", "40001", "XX000"];
 
 /// Why a service statement has no answer.
@@ -34,29 +32,29 @@ pub(crate) enum ServiceError {
     /// The statement failed, or the connection did.
     #[error("{0}")]
     Query(#[from] Error),
-    /// There is no change stream, so that it is not known which server is meant.
+    /// There is no change stream, so that the server is not known.
     #[error("there is no change stream")]
     NoStream,
     /// The connection leads to another server than the change stream.
     #[error("the connection leads to another server than the change stream")]
     OtherServer,
-    /// The answer has not the expected shape.
+    /// The answer does not have the expected form.
     #[error("unexpected answer to {0}")]
     UnexpectedAnswer(&'static str),
 }
 
 impl ServiceError {
-    /// Whether the server refused the statement, as opposed to being out of reach.
+    /// Whether the server refused the statement; false if the server cannot be reached.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Query(Error::Server(_)))
     }
 
-    /// Whether the statement met DDL that was under way, or what it names was dropped or renamed meanwhile: it is to be tried again.
+    /// Whether the statement raced with DDL, or an object that it names was dropped or renamed meanwhile: it must be tried again.
     pub(crate) fn is_race(&self) -> bool {
         self.sqlstate().is_some_and(|code| RACES.contains(&code))
     }
 
-    /// Whether a right is missing.
+    /// Whether a privilege is missing.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.sqlstate() == Some(INSUFFICIENT_PRIVILEGE)
     }
@@ -92,20 +90,20 @@ impl Connection {
         Self { shared, client: None, identity: None }
     }
 
-    /// Runs a statement on the server that sends the change stream; connects first if need be.
+    /// Runs a statement on the server of the change stream; connects first if necessary.
     pub(crate) async fn query(&mut self, sql: &str) -> Result<Rows, ServiceError> {
         Ok(self.client().await?.query_timeout(sql, ANSWER_TIMEOUT).await?)
     }
 
-    /// The same for a statement that is run again and again: it is prepared.
+    /// The same for a statement that is run often: it is prepared.
     pub(crate) async fn query_again(&mut self, sql: &'static str) -> Result<Rows, ServiceError> {
         let mut answers = self.client().await?.query_prepared(&[(sql, Vec::new())], ANSWER_TIMEOUT).await?;
         Ok(answers.pop().unwrap_or_default())
     }
 
     async fn client(&mut self) -> Result<&mut Client, ServiceError> {
-        // Without a stream no server is bothered. A transaction is open here if the stream ended between two of its statements: it ends
-        // with its connection, else the next stream would wait for it for ever.
+        // Without a stream the server is unknown. If the stream ended between two statements of a transaction, the transaction is open here. It ends
+        // with its connection; otherwise the next stream would wait for it without end.
         if self.shared.identity().is_none() {
             self.client = None;
             return Err(ServiceError::NoStream);
@@ -124,7 +122,7 @@ impl Connection {
     async fn connect(&mut self) -> Result<(), ServiceError> {
         let (mut client, identity) = connect(&self.shared).await?;
         self.identity = Some(identity);
-        // No name in what follows means an object of the application's, whatever the account's own search path is.
+        // So that no name below means an object of the application, whatever the account's own search path.
         client.query_timeout("SELECT pg_catalog.set_config('search_path', '', false)", ANSWER_TIMEOUT).await?;
         self.shared.saw_server_version(client.server_version());
         self.client = Some(client);
@@ -132,7 +130,7 @@ impl Connection {
     }
 }
 
-/// A new connection by the upstream's name, which does not wait for locks for long, and which server it leads to.
+/// A new connection to the upstream's name, with a short limit of lock waits, and the server that it leads to.
 pub(crate) async fn connect(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
     let mut client = Client::connect(&shared.own.upstream, Purpose::Sql).await?;
     let sql = format!(

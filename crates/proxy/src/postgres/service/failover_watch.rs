@@ -6,7 +6,7 @@ use crate::postgres::Pg;
 use crate::postgres::service::connection::connect;
 use crate::service::failover_watch;
 
-/// Looks once per D, for ever.
+/// Checks once per D; never returns.
 pub async fn watch_failover(pg: Arc<Pg>) {
     let look = || async {
         let noticed = pg.reloads.noticed();

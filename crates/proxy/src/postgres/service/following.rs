@@ -1,15 +1,14 @@
-//! Whether following a table pays: what its changes cost, against what hits on it save.
+//! Whether publishing a table pays: the cost of its changes, compared with what hits on it save.
 //!
-//! A table in the publication costs something with each commit that changes it, whether anything is kept of it or not: the server
-//! decodes and sends the rows, Freshet applies them, and acknowledgements wait for that. Where rows change before they are
-//! read again, admission (`freshet_cache::admission`) fills few, and nothing pays for that. So each table has a balance: each commit
-//! costs, each hit of a statement that reads it earns what the database was spared. Whoever has used it up leaves the
-//! publication: first the cache forgets what rests on it and that it is published, then the server is told. It comes
-//! back after a pause, when a fill wants it; with a small part of the pause to begin with, and a pause twice as long if that is used up, too.
-//! Only time in which fills want it counts. So a table that never pays is followed for a small share of the time that it is used, and
-//! one whose times get better is found out.
+//! Each commit that changes a published table has a cost, whether results of the table are cached or not: the server decodes and sends the rows,
+//! Freshet applies them, and commit waits take longer. If rows change before they are read again, admission (`freshet_cache::admission`) fills
+//! little, and nothing pays for the cost. So each table has a balance: each commit costs, and each hit of a statement that reads the table adds what
+//! the database was spared. A table whose balance is used up leaves the publication: first the cache drops its entries and the fact that it is
+//! published, then the server removes it. It returns after a cool-off, when a fill needs it. Then its balance is a small part of the cool-off, and if
+//! that is used up as well, the next cool-off is twice as long. Only time in which fills need it counts. So a table that never pays is published for
+//! a small share of the time in which it is used, and a table that starts to pay is noticed.
 //!
-//! What earns much may owe nothing for long: the balance is bounded, so that it outlives a burst of writes, and ends some time after hits do.
+//! The balance is bounded: it survives a burst of writes, and is used up some time after hits end.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -17,34 +16,35 @@ use std::time::Duration;
 use freshet_cache::admission::Hits;
 use freshet_types::TableId;
 
-/// What a commit that changes the table costs, in nanoseconds of the database and of Freshet: docs/experiments/2026-11-25-tables-that-are-not-followed.md.
+/// The cost of a commit that changes the table, in nanoseconds of the database and of Freshet:
+/// docs/experiments/2026-11-25-tables-that-are-not-followed.md.
 const COMMIT_COSTS: i64 = 20_000;
-/// The balance to begin with at first: five thousand commits.
+/// The first balance: five thousand commits.
 const CREDIT: i64 = 5_000 * COMMIT_COSTS;
-/// The most of it.
+/// The highest balance.
 const CREDIT_MAX: i64 = 100 * CREDIT;
-/// For how long a table is left out at first, and at most.
+/// The first and the longest cool-off.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// The part of the pause that it has to begin with when it comes back.
+/// The balance after a cool-off, as a part of the cool-off.
 const TRIAL_PART: u32 = 500;
 
 #[derive(Debug)]
 struct Account {
-    /// Commits so far.
+    /// Commits until now.
     commits: u64,
     balance: i64,
-    /// For how long it is left out the next time, or now.
+    /// The length of the next cool-off, or of the current one.
     pause: Duration,
-    /// It is left out, and this is left of the pause.
+    /// If in cool-off: the rest of it.
     left: Option<Duration>,
 }
 
-/// All tables that have been published.
+/// The accounts of all tables that were published.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     tables: HashMap<TableId, Account>,
-    /// Hits of each statement so far, by its digest.
+    /// Hits of each statement until now, by its digest.
     hits: HashMap<u64, Hits>,
 }
 
@@ -52,15 +52,15 @@ pub(super) struct Accounts {
 pub(super) struct Earner<T> {
     pub(super) digest: u64,
     pub(super) hits: Hits,
-    /// What one of them saves, in nanoseconds.
+    /// What one hit saves, in nanoseconds.
     pub(super) saves: u64,
-    /// Tells the tables that it reads.
+    /// Returns the tables that it reads.
     pub(super) tables: T,
 }
 
 impl Accounts {
-    /// Reckons up behind so much time, and returns the tables that do not pay any more. `is_wanted`: fills have wanted the table meanwhile;
-    /// `commits`: how many have changed each table.
+    /// Updates the balances after this time, and returns the tables that no longer pay. `is_wanted`: fills have needed the table meanwhile;
+    /// `commits`: the number of commits that changed each table.
     pub(super) fn reckon(
         &mut self,
         elapsed: Duration,
@@ -80,7 +80,7 @@ impl Accounts {
             let fresh = Account { commits: *commits, balance: CREDIT, pause: PAUSE_MIN, left: None };
             let account = self.tables.entry(*table).or_insert(fresh);
             if account.left.take().is_some() {
-                // It has come back.
+                // It was published again.
                 account.commits = *commits;
                 account.balance = nanos(account.pause / TRIAL_PART);
                 account.pause = (account.pause * 2).min(PAUSE_MAX);
@@ -101,7 +101,7 @@ impl Accounts {
         gone
     }
 
-    /// The tables that are left out.
+    /// The tables in cool-off.
     pub(super) fn left_out(&self) -> HashSet<TableId> {
         let out = |account: &Account| account.left.is_some_and(|left| !left.is_zero());
         self.tables.iter().filter(|(_, account)| out(account)).map(|(table, _)| *table).collect()
@@ -160,7 +160,7 @@ mod tests {
             }
         }
 
-        /// So many seconds with so much in each; after how many it left.
+        /// Runs this many seconds with this load in each; returns the second in which the table leaves the publication.
         fn run(&mut self, seconds: u64, commits: u64, hits: u64) -> Option<u64> {
             (0..seconds).find(|_| {
                 if !self.published {
@@ -207,7 +207,7 @@ mod tests {
         let mut load = Load::new();
         assert_eq!(load.run(100, 3_000, 3_000), None);
         assert_eq!(load.run(10, 20_000, 0), None);
-        // Not for ever.
+        // It does not last.
         assert!(load.run(100, 20_000, 0).is_some());
     }
 

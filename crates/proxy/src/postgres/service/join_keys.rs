@@ -1,8 +1,8 @@
-//! Reads the keys that results depend on: see [`crate::shared::key_queries`].
+//! Runs key queries: see [`crate::shared::key_queries`].
 //!
-//! Every row has to be seen that the sessions' own queries see, so row security must not hide any: where it would, the
-//! server is told to fail instead. And no more may be seen than is committed, lest a key be missed that a rollback brings
-//! back. What the account may not read is remembered until the catalogue changes, as it does with a GRANT.
+//! They must see every row that the sessions' own queries see, so row security must not hide any: the server is told to fail instead. And they must
+//! see committed rows only, so that no key is missed that a rollback restores. Tables that the account may not read are remembered until the
+//! catalogue changes, as it does with a GRANT.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::service::once::Once;
 use crate::shared::ServerIdentity;
 use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, read_keys};
 
-/// Connections that read, opened when they are first needed.
+/// Connections for key queries, opened when first needed.
 const CONNECTIONS: usize = 2;
-/// Time for one conversation.
+/// Time limit of one key query with its settings.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The server's own limit comes first. Without a search path no name means an object of the application's by accident.
+/// The server's own limit comes first. With an empty search path no name means an object of the application by accident.
 const MANNERS: &str = "SET statement_timeout = '3s'; SET default_transaction_read_only = on; \
     SET default_transaction_isolation = 'read committed'; SET row_security = off; SET search_path = ''; \
     SET standard_conforming_strings = on";
-/// The log end, read behind the keys, and so behind the snapshots that they are of: whatever those show was in the log by then.
+/// The log end, read after the keys, and so after their snapshots: everything that these show was in the log by then.
 const END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
-/// SQLSTATE for a missing right, and for rows that row security would hide.
+/// SQLSTATE for a missing privilege, and for rows that row security would hide.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
-/// SQLSTATE for a statement that took too long; those of a session that the server ends begin otherwise.
+/// SQLSTATE for a statement that took too long; those of a session that the server ends have another class.
 const QUERY_CANCELED: &str = "57014";
 const SESSION_ENDED: &str = "57P";
-/// Tables that may not be read, remembered at once.
+/// Limit of remembered tables that may not be read.
 const CLOSED_MAX: usize = 10_000;
 
-/// Reads, for ever.
+/// Runs key queries; never returns.
 pub fn run_key_queries(shared: &Arc<Pg>) {
     for _ in 0..CONNECTIONS {
         let closed = (CatalogVersion::default(), HashSet::new());
@@ -62,7 +62,7 @@ async fn read(mut reader: Reader) {
                     reader.shared.keys_read(job, keys, behind);
                 }
             }
-            // Not for good: who redefines a table will be done.
+            // The failure passes: the redefinition of the table will end.
             Err(error) if error.is_race() && jobs.len() == 1 => {
                 tracing::debug!("cannot read the keys that a result depends on: {error}");
                 for job in jobs {
@@ -93,12 +93,12 @@ fn failure(error: &ServiceError) -> Failure {
 struct Reader {
     shared: Arc<Pg>,
     link: Option<(Client, ServerIdentity)>,
-    /// Tables that may not be read under a catalogue.
+    /// Tables that may not be read, with the version of the catalogue.
     closed: (CatalogVersion, HashSet<TableId>),
 }
 
 impl Reader {
-    /// Whether it is known that a table of these may not be read.
+    /// Whether it is known that one of these tables may not be read.
     fn check_closed(&mut self, join_keys: &JoinKeys) -> bool {
         let catalog = self.shared.catalog_version();
         if self.closed.0 != catalog || self.closed.1.len() > CLOSED_MAX {
@@ -107,7 +107,7 @@ impl Reader {
         join_keys.tables().iter().any(|table| self.closed.1.contains(table))
     }
 
-    /// The keys, and a log end behind them.
+    /// The keys, and a log end after them.
     async fn read(&mut self, jobs: &[Job]) -> Result<(Vec<Keys>, Lsn), ServiceError> {
         let mut link = match self.link.take() {
             Some(link) if !link.0.is_dead() && Some(&link.1) == self.shared.identity().as_deref() => link,
@@ -134,9 +134,9 @@ impl Reader {
     }
 }
 
-/// A new connection to the server that sends the change stream.
+/// A new connection to the server of the change stream.
 async fn open(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
-    // Without a stream none is bothered.
+    // Without a stream the server is unknown.
     if shared.identity().is_none() {
         return Err(ServiceError::NoStream);
     }
@@ -149,7 +149,7 @@ async fn open(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
     Ok((client, identity))
 }
 
-/// Those of the tables that may not be read; all of them if that cannot be told.
+/// Those of the tables that may not be read; all of them if that cannot be determined.
 async fn unreadable(client: &mut Client, tables: &[TableId]) -> Result<Vec<TableId>, Error> {
     let ids: Vec<String> = tables.iter().map(|table| table.0.to_string()).collect();
     let sql = format!(

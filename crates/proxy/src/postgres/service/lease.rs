@@ -1,19 +1,18 @@
-//! The lease and the prober: one statement serves both.
+//! The lease and the visibility proofs: one query serves both.
 //!
-//! Every [`TICK`], and at once when a session waits for its watermark, the primary is asked for the end of its log and for what
-//! is visible. The end, once the stream has passed it, renews the lease to the moment of the question. The snapshot proves
-//! pending commits visible; while some remain the question is repeated every [`PROOF_PAUSE`], which serves all of them at
-//! once. Nobody waits for that: who fills while a commit that matters is pending asks for a proof of its own, which counts for
-//! PENDING, too.
+//! Every [`TICK`], and at once when a session waits for its watermark, the log end and a snapshot are read from the primary. Once the stream has
+//! passed the log end, the lease is renewed to the time of the query. The snapshot proves commits visible; while some are unproven the query is
+//! repeated every [`PROOF_PAUSE`], which serves all of them at once. Nothing waits for that: a session that fills while an unproven commit matters
+//! requests a proof of its own, which counts for all unproven commits, too.
 //!
-//! A stream that moves passes each end by itself, and one that has nothing to send says how far it is; it is asked for that
-//! only if a log-end probe has not been passed in a while.
+//! A stream with changes passes each log end by itself, and an idle stream reports its position; it is asked for it only if a log-end probe was not
+//! passed for a while.
 //!
-//! A position can stay out of the stream's reach although nothing is wrong: a transaction that has written a little
-//! and does nothing more leaves log that nobody flushes. Nor does the server flush the commit of a transaction that wrote no log of
-//! its own before it acknowledges it (NOTIFY, a transaction id, temporary and unlogged tables). Then a tiny transactional message is committed,
-//! which flushes it: at once where somebody waits for log that is known not to be flushed, unless another session is about to
-//! commit, which does the same; else once the stream has not moved for a while. For look-ups alone that is done every [`NUDGE_PAUSE`] at most.
+//! The stream may not reach a position although nothing is wrong: an idle transaction that has written a little leaves log that nothing flushes. Nor
+//! does the server flush the commit of a transaction that wrote no log of its own before it acknowledges it (NOTIFY, a transaction id, temporary and
+//! unlogged tables). Then Freshet commits a tiny transactional message, which flushes the log. It does so at once if something waits for log that is
+//! known not to be flushed, unless another session is about to commit, which also flushes it; otherwise once the stream has not moved for a while.
+//! For look-ups alone it does so at most every [`NUDGE_PAUSE`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -26,32 +25,31 @@ use crate::postgres::Pg;
 use crate::postgres::service::connection::{Connection, ServiceError};
 use crate::service::once::Once;
 
-/// Time between log-end probes when nobody waits.
+/// Interval of log-end probes when nothing waits.
 const TICK: Duration = Duration::from_millis(50);
-/// Least time between log-end probes, unless look-ups wait for the next one, all of which it serves.
+/// Shortest interval of log-end probes, unless look-ups wait for the next one, which serves all of them.
 const TICK_MIN: Duration = Duration::from_millis(1);
-/// What is visible, the log end, and up to where it is flushed.
+/// The query for what is visible, the log end, and the flushed position.
 const QUESTION: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
      pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text";
-/// Time between log-end probes while commits wait for proof.
+/// Interval of log-end probes while commits are unproven.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
-/// Time between log-end probes while some are wanted that nobody waits for.
+/// Interval of log-end probes while some are needed that nothing waits for.
 const SOON: Duration = Duration::from_millis(4);
-/// For how long ends are counted that results want: see [`crate::Shared::shares_probes`].
+/// Interval in which log ends that results need are counted: see [`crate::Shared::shares_probes`].
 const COUNT_FOR: Nanos = 10_000_000;
-/// Time after a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_millis(200);
-/// Time between looks at whether the stream is late, while somebody waits for it.
+/// Interval of checks whether the stream is late, while something waits for it.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long the stream stands still before the log is flushed although another session writes, whose commit may flush it.
+/// How long the stream must not move before the log is flushed although another session writes, whose commit may flush it.
 const OTHERS_FLUSH: Nanos = 1_000_000;
-/// Age of a log-end probe that the stream has not passed, after which the log is flushed by a message: when sessions wait
-/// for it, and when none does.
+/// Age of an unpassed log-end probe after which a message flushes the log: when sessions wait for it, and when none does.
 const NUDGE_AFTER: (Nanos, Nanos) = (3_000_000, 150_000_000);
-/// Least time between such messages, likewise: each is a commit with its flush.
+/// Shortest interval of such messages, for the same cases: each is a commit with its flush.
 const NUDGE_PAUSE: (Nanos, Nanos) = (20_000_000, 150_000_000);
 
-/// Keeps the lease and takes proofs, for ever.
+/// Renews the lease and takes proofs; never returns.
 pub async fn keep_lease(shared: Arc<Pg>) {
     let connection = Connection::new(shared.clone());
     let mut lease = Lease {
@@ -86,20 +84,20 @@ struct Lease {
     shared: Arc<Pg>,
     connection: Connection,
     once: Once,
-    /// When the log was last flushed by a message, up to where that was wanted, and where the stream was then.
+    /// When a message last flushed the log, up to which position that was needed, and the stream's position then.
     nudged_at: Nanos,
     nudged_for: Lsn,
     nudged_behind: Lsn,
-    /// Somebody waits for log that is not flushed, nor by the last message: where the stream is, and since when.
+    /// Something waits for log that is not flushed, not even by the last message: the stream's position, and since when.
     unflushed: Option<(Lsn, Nanos)>,
-    /// When the ends were last counted that results want.
+    /// When the log ends that results need were last counted.
     counted_at: Nanos,
     /// The changes of the configuration that had been noticed before the last results were taken.
     reloads: u64,
 }
 
 impl Lease {
-    /// `wanted`: sessions wait for this reading.
+    /// `wanted`: sessions wait for this probe.
     async fn read(&mut self, wanted: bool) -> Result<(), ServiceError> {
         let shared = &self.shared;
         let (before, reloads) = (self.reloads, shared.reloads.noticed());
@@ -126,7 +124,7 @@ impl Lease {
         }
         let end = End { epoch, lsn };
         shared.cache.prove(epoch, &visible);
-        // They were added since, each under the configuration of then.
+        // They were added later, each under the configuration at that time.
         if shared.reloads.noticed() == before {
             for result in results {
                 shared.install(result, end);
@@ -142,7 +140,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Until the next log-end probe is due, or wanted.
+    /// Waits until the next log-end probe is due, or needed.
     async fn rest(&mut self, read_at: Instant, failed: bool, wanted: bool) {
         tokio::select! {
             () = tokio::time::sleep(TICK_MIN) => {}
@@ -153,7 +151,7 @@ impl Lease {
             self.shared.keepalive.notify_one();
         }
         let mut held = None;
-        // Behind a log-end probe that sessions wait for it is looked all the time whether the log is to be flushed.
+        // After a log-end probe that sessions wait for, it is checked continuously whether the log must be flushed.
         let untimed = self.shared.settings.faults.no_timed_flushes && !wanted && self.shared.cache.epoch().is_some();
         loop {
             let pending = self.shared.cache.has_pending();
@@ -187,8 +185,7 @@ impl Lease {
         }
     }
 
-    /// Commits a message if the stream does not come far enough by itself. `held`: where it stands, and since when it has been seen
-    /// there while an acknowledgement is held.
+    /// Commits a message if the stream does not advance far enough by itself. `held`: the stream's position during a commit wait, and since when.
     async fn nudge_if_late(&mut self, wanted: bool, held: &mut Option<(Lsn, Nanos)>) {
         let shared = &self.shared;
         let (now, applied) = (shared.clock.now(), shared.cache.applied());
@@ -211,7 +208,7 @@ impl Lease {
         }
     }
 
-    /// Somebody waits for log that is not flushed, and nobody is about to flush it.
+    /// Whether something waits for log that is not flushed, and no session is about to flush it.
     fn find_missing_flush(&mut self, now: Nanos, applied: Lsn) -> bool {
         let wanted = self.shared.flush_wanted_to();
         if wanted < self.nudged_for {
@@ -232,7 +229,7 @@ impl Lease {
 }
 
 async fn nudge(connection: &mut Connection) -> Result<(), ServiceError> {
-    // Its own commit flushes everything before it; `local` keeps it from waiting for a synchronous standby.
+    // Its commit flushes everything before it; with `local` it does not wait for a synchronous standby.
     let sql = "SET synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'freshet', '')";
     connection.query(sql).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What runs beside the sessions, each on an upstream connection of its own, so that none waits for another.
+//! Services beside the sessions, each on its own upstream connection, so that none waits for another.
 
 mod catalog;
 mod connection;

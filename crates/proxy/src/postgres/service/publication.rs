@@ -1,9 +1,9 @@
-//! What is in the publication, and how a table comes into it or leaves it.
+//! The contents of the publication, and how a table is added or removed.
 //!
-//! `ALTER PUBLICATION` locks the publication, then one table after the other. If it waits for one of them meanwhile, others wait for
-//! it: an application's DDL that needs the lock of a second table, or an event trigger that takes a table out. Such circles end with an
-//! application's transaction. So each table goes in or out in a transaction of its own, and its lock is waited for while nothing
-//! else is held. Under that lock nobody can redefine the table, and it is looked once more whether its updates would fail.
+//! `ALTER PUBLICATION` locks the publication, then one table after the other. While it waits for a table, other sessions wait for it: an
+//! application's DDL that needs the lock of a second table, or an event trigger that removes a table. Such a deadlock ends an application's
+//! transaction. So each table is added or removed in a transaction of its own, which waits for the table's lock while it holds nothing else. Under
+//! that lock no session can redefine the table, and it is checked once more whether its updates would fail.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,16 @@ use freshet_types::TableId;
 use crate::postgres::Pg;
 use crate::postgres::service::connection::{Connection, ServiceError};
 
-/// The lock that ALTER PUBLICATION takes of a table.
+/// The lock that ALTER PUBLICATION takes on a table.
 const LOCK: &str = "SHARE UPDATE EXCLUSIVE";
-/// Time to wait for a table's lock that autovacuum holds, which gives way after `deadlock_timeout`, in milliseconds.
+/// Time limit for a table's lock that autovacuum holds, which it gives up after `deadlock_timeout`, in milliseconds.
 const AUTOVACUUM_WAIT: u32 = 3000;
-/// Time to wait for the publication's lock, while that of the table is held. A transaction whose DDL took a table out holds it
-/// to its end.
+/// Time limit for the publication's lock, while the table's lock is held. A transaction whose DDL removed a table holds it to its end.
 const SECOND_WAIT: u32 = 10;
 
-/// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with
-/// generated columns in it that the publication does not send. It never sends virtual ones.
-/// `freshet.note_ddl()` asks the same. Neither casts a text to a number, which somebody's own cast may do. `publication`: its name as a literal; if there is none of that name, it will send stored ones.
+/// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with generated columns in it
+/// that the publication does not send. It never sends virtual ones. `freshet.note_ddl()` has the same condition. Neither casts a text to a number,
+/// because such a cast may be user-defined. `publication`: its name as a literal; if it does not exist, it will send stored ones.
 #[must_use]
 pub fn updates_fail(publication: &str) -> String {
     format!(
@@ -36,12 +35,12 @@ pub fn updates_fail(publication: &str) -> String {
     )
 }
 
-/// The index `i` is the replica identity of table `c`.
+/// Whether the index `i` is the replica identity of table `c`.
 const IDENTITY: &str = "i.indisvalid AND i.indimmediate \
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END";
 
-/// The publication's tables, each with the version of its row; without those under a row filter or a column list (the
-/// columns exist from version 15 on), whose changes would be missing.
+/// The publication's tables, each with the version of its row; without those with a row filter or a column list (the columns exist from version 15
+/// on), whose changes would be incomplete.
 pub(crate) fn published_sql(shared: &Pg) -> String {
     format!(
         "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
@@ -59,7 +58,7 @@ pub(crate) fn read_published(rows: Vec<Vec<Option<String>>>) -> HashMap<TableId,
     rows.into_iter().filter_map(read).collect()
 }
 
-/// Where a table goes.
+/// The direction of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     In,
@@ -75,7 +74,7 @@ impl Move {
     }
 }
 
-/// Adds a table to the publication, unless its updates would fail then, or drops it from there. Nothing happens if it is gone.
+/// Adds a table to the publication, unless its updates would fail then, or removes it. Does nothing if the table does not exist.
 pub(crate) async fn move_table(
     connection: &mut Connection,
     shared: &Pg,
@@ -84,7 +83,7 @@ pub(crate) async fn move_table(
 ) -> Result<(), ServiceError> {
     let Some((name, wait)) = lock_of(connection, table).await? else { return Ok(()) };
     let outcome = match connection.query(&format!("BEGIN; {wait}LOCK TABLE ONLY {name} IN {LOCK} MODE")).await {
-        // Its owner need not have the right to lock it.
+        // The publication's owner may lack the privilege to lock the table.
         Err(error) if error.is_forbidden() => {
             connection.query("BEGIN").await?;
             move_locked(connection, shared, way, (table, &name)).await
@@ -93,7 +92,7 @@ pub(crate) async fn move_table(
         Ok(_) => move_locked(connection, shared, way, (table, &name)).await,
     };
     let end = match &outcome {
-        // That has ended it.
+        // The error has ended the transaction.
         Err(error) if error.is_refusal() => return outcome,
         Err(_) => "ROLLBACK",
         Ok(()) => "COMMIT",
@@ -102,7 +101,7 @@ pub(crate) async fn move_table(
     outcome.and(ended).map(drop)
 }
 
-/// The table's name, and what sets the time to wait for its lock; None if it is gone.
+/// The table's name, and the statement that sets the time limit for its lock; None if the table does not exist.
 async fn lock_of(connection: &mut Connection, table: TableId) -> Result<Option<(String, String)>, ServiceError> {
     let sql = format!(
         "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), EXISTS (SELECT FROM pg_catalog.pg_locks l \
@@ -119,7 +118,7 @@ async fn lock_of(connection: &mut Connection, table: TableId) -> Result<Option<(
     Ok(Some((name, wait)))
 }
 
-/// The same in a transaction that has the lock of the table of this name, if that is still the one.
+/// The same in a transaction that has locked the table with this name, if it is still the same table.
 async fn move_locked(
     connection: &mut Connection,
     shared: &Pg,

@@ -1,12 +1,12 @@
 //! Adds tables to the publication and decides when their changes are complete.
 //!
-//! Publishing a table is not enough: a transaction that wrote to it *before* `ALTER PUBLICATION` committed, and
-//! commits afterwards, never delivers that write. A result that was read in between would stay stale for ever. So a
-//! table is published only once everybody who held a lock that allows writing, at a moment after the ALTER, has ended.
-//! Prepared transactions hold such locks too, and `pg_locks` shows them.
+//! A table in the publication is not yet published for Freshet: a transaction that wrote to it *before* `ALTER PUBLICATION` committed, and commits
+//! afterwards, never delivers that write. A result that was read in between would stay stale without limit. So a table counts as published only once
+//! every transaction has ended that held a lock for writing at a time after the ALTER. Prepared transactions hold such locks too, and `pg_locks`
+//! shows them.
 //!
-//! Tables are added by their object id: a table that was dropped and created again is another table. Each goes in, or out, by itself
-//! ([`move_table`]).
+//! Tables are identified by their object id: a table that was dropped and created again is another table. Each is added or removed in a transaction
+//! of its own ([`move_table`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::postgres::service::following::{Accounts, Earner};
 use crate::postgres::service::publication::{Move, move_table, published_sql, read_published};
 use crate::service::once::Once;
 
-/// Tables that are asked for within this time go into one batch.
+/// Tables that are requested within this time form one batch.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
-/// Time between looks at the lock holders.
+/// Interval of readings of the lock holders.
 const BARRIER_POLL: Duration = Duration::from_millis(20);
-/// Time between looks when nothing is asked for.
+/// Interval of readings when nothing is requested.
 const IDLE_POLL: Duration = Duration::from_millis(500);
-/// Tables that are added before others are looked at.
+/// Limit of tables that are added in one batch.
 const BATCH_MAX: usize = 200;
 /// Time before a table that could not be published is tried again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// The same if it was being redefined, or locked.
 const RACE_PAUSE: Duration = Duration::from_secs(1);
-/// The same if it was taken out for what a session is about to do, which locks it then.
+/// The same if it was removed for a session's statement, which then locks it.
 const WAY_PAUSE: Duration = Duration::from_secs(1);
-/// Time before it is looked whether an administrator has published a table.
+/// Time before it is checked whether an administrator has published a table.
 const UNPUBLISHED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may keep decoding a running transaction with the publication
-/// as it was (commit 4909b38af): there the stream is started again after the barrier.
+/// Whether the stream must be started again after the barrier: releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may continue to decode a running
+/// transaction with the previous state of the publication (commit 4909b38af).
 #[must_use]
 pub fn stream_must_restart(version_num: u32) -> bool {
     let fixed_minor = match version_num / 10_000 {
@@ -53,7 +53,7 @@ pub fn stream_must_restart(version_num: u32) -> bool {
     version_num % 10_000 < fixed_minor
 }
 
-/// Covers what sessions ask for, for ever.
+/// Publishes the tables that sessions request; never returns.
 pub async fn publish_tables(shared: Arc<Pg>) {
     let mut task = Publishing {
         connection: Connection::new(shared.clone()),
@@ -86,27 +86,27 @@ struct Publishing {
     connection: Connection,
     /// Tables that the server refused to publish, and when they are tried again.
     refused: HashMap<TableId, Instant>,
-    /// Published tables that wait for their writers to end.
+    /// Tables in the publication that wait for the end of their writers.
     barriers: Vec<Barrier>,
-    /// For releases where [`stream_must_restart`]: the tables that were published, under these versions of the
-    /// publication's rows, before the stream was last started again.
+    /// For releases where [`stream_must_restart`]: the tables that were in the publication, with the versions of its rows, before the stream was last
+    /// started again.
     restarted_for: HashMap<TableId, String>,
-    /// Whether following a table pays, and when that was reckoned up.
+    /// Whether publishing a table pays, and when that was last computed.
     accounts: Accounts,
     reckoned_at: Instant,
-    /// Tables that are not published any more, since it does not, and are to leave the publication.
+    /// Tables that no longer count as published, since they do not pay, and must leave the publication.
     leaving: HashSet<TableId>,
-    /// The catalogue under which the publication holds no table whose updates fail.
+    /// The catalogue for which the publication contains no table whose updates fail.
     compared: Option<CatalogVersion>,
     version_num: u32,
 }
 
-/// Tables, and who must end before they are published.
+/// Tables, and the transactions that must end before they count as published.
 struct Barrier {
     epoch: Epoch,
     /// With the versions of the publication's rows.
     tables: HashMap<TableId, String>,
-    /// Lock holders, as [`Publishing::holders`] shows them; None: to be read at the next look.
+    /// Lock holders, in the form of [`Publishing::holders`]; None: they are read at the next check.
     waiting: Option<HashSet<Holder>>,
 }
 
@@ -132,7 +132,7 @@ impl Publishing {
         self.look_at_barriers().await
     }
 
-    /// A session is about to make these, or some of them, what no published table may be.
+    /// A session is about to change these tables, or some of them, to what no published table may be.
     async fn make_way(&mut self, tables: &[TableId]) -> Result<(), ServiceError> {
         let mut published = self.published().await?;
         published.retain(|table, _| tables.contains(table));
@@ -145,7 +145,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// The tables are not published any more.
+    /// The tables no longer count as published.
     fn lose(&mut self, tables: &[TableId]) {
         self.shared.cache.unpublish(tables);
         self.shared.forget_published(tables);
@@ -155,7 +155,7 @@ impl Publishing {
         self.barriers.retain(|barrier| !barrier.tables.is_empty());
     }
 
-    /// The tables that are asked for and neither published nor on the way.
+    /// The requested tables that are neither published nor waiting.
     fn batch(&mut self, catalog: &Catalog) -> Vec<TableId> {
         let now = Instant::now();
         let mut batch = Vec::new();
@@ -173,7 +173,7 @@ impl Publishing {
         batch
     }
 
-    /// Sees that the tables are in the publication, and has them wait for their writers.
+    /// Ensures that the tables are in the publication, and makes them wait for their writers.
     async fn publish(&mut self, epoch: Epoch, batch: Vec<TableId>) -> Result<(), ServiceError> {
         let published = self.published().await?;
         let missing: Vec<TableId> = batch.iter().filter(|t| !published.contains_key(t)).copied().collect();
@@ -184,7 +184,7 @@ impl Publishing {
         }
         let mut tables = self.published().await?;
         tables.retain(|table, _| batch.contains(table));
-        // Not fit any more, as a newer catalogue will tell.
+        // They no longer qualify, as a newer catalogue will show.
         for table in batch.iter().filter(|table| !tables.contains_key(table)) {
             self.refused.entry(*table).or_insert_with(|| Instant::now() + RACE_PAUSE);
         }
@@ -197,7 +197,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// Covers the tables whose writers have all ended.
+    /// Marks the tables as published whose writers have all ended.
     async fn look_at_barriers(&mut self) -> Result<(), ServiceError> {
         let mut at = 0;
         while let Some(tables) = self.barriers.get(at).map(|b| b.tables.keys().copied().collect::<Vec<_>>()) {
@@ -220,7 +220,7 @@ impl Publishing {
     }
 
     async fn writers_have_ended(&mut self, barrier: Barrier) -> Result<(), ServiceError> {
-        // Whoever published them, and whenever: the stream may be older than that.
+        // Another process may have published them at any time: the stream may be older than that.
         let restarted = |(table, version)| self.restarted_for.get(table) == Some(version);
         if !barrier.tables.iter().all(restarted) && stream_must_restart(self.version_num().await?) {
             tracing::info!(
@@ -242,7 +242,7 @@ impl Publishing {
         Ok(read_published(self.connection.query(&published_sql(&self.shared)).await?))
     }
 
-    /// One that is refused does not hold up the others.
+    /// A table that is refused does not delay the others.
     async fn add(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
         for table in tables {
             self.refused.remove(&table);
@@ -256,7 +256,7 @@ impl Publishing {
     }
 
     fn refuse(&mut self, table: TableId, error: &ServiceError) {
-        // Many in a busy schema, and the statements that read the table say it: EXPLAIN CACHE.
+        // A busy schema has many, and EXPLAIN CACHE shows it for the statements that read the table.
         let pause = if error.is_race() {
             tracing::debug!(table = table.0, "table cannot be published yet: {error}");
             RACE_PAUSE
@@ -268,7 +268,7 @@ impl Publishing {
         self.shared.note_refusal(table, error.to_string());
     }
 
-    /// An administrator keeps the publication: tables that are not in it stay uncached, until they are.
+    /// An administrator manages the publication: tables that are not in it stay uncached until they are added.
     fn leave_unpublished(&mut self, tables: Vec<TableId>) {
         for table in tables {
             let why = format!(
@@ -283,7 +283,7 @@ impl Publishing {
         }
     }
 
-    /// Who holds, now, a lock on the tables that goes with writing.
+    /// The transactions that hold a lock for writing on the tables now.
     async fn holders(&mut self, tables: &[TableId]) -> Result<HashSet<Holder>, ServiceError> {
         let sql = format!(
             "SELECT relation::text, virtualtransaction FROM pg_catalog.pg_locks WHERE locktype = 'relation' AND granted \
@@ -305,8 +305,8 @@ impl Publishing {
         Ok(self.version_num)
     }
 
-    /// Takes tables out of the publication for a while that do not pay for being followed: [`super::following`]. Not where others keep the
-    /// publication, where everything is to be kept, nor where a table that comes back costs a new stream.
+    /// Removes tables from the publication for a cool-off if they do not pay: [`super::following`]. Not if others manage the publication, if
+    /// everything is to be cached, or if adding a table again needs a new stream.
     async fn leave_out(&mut self) -> Result<(), ServiceError> {
         let now = Instant::now();
         let always = self.shared.cache.limits().keep == Keep::Always;
@@ -330,7 +330,7 @@ impl Publishing {
         let gone =
             self.accounts.reckon(elapsed, |table| before.is_wanted(table), &cache.changes(), earners, is_published);
         let left_out = self.accounts.left_out();
-        // Before the cache forgets them, so that nobody wants them back at once.
+        // Before the cache drops them, so that fills do not request them again at once.
         self.shared.cool_off.store(Arc::new(left_out.iter().copied().collect()));
         if !gone.is_empty() {
             cache.unpublish(&gone);
@@ -345,7 +345,7 @@ impl Publishing {
         self.unpublish().await
     }
 
-    /// Who is kept waiting by a lock is tried again; until then the server goes on sending what nobody needs.
+    /// Removes tables from the publication. If a lock delays it, it is tried again; until then the server sends changes that are not needed.
     async fn unpublish(&mut self) -> Result<(), ServiceError> {
         if self.leaving.is_empty() {
             return Ok(());
@@ -361,7 +361,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// Takes a table out of the publication; false if that is to be tried again.
+    /// Removes a table from the publication; false if it must be tried again.
     async fn drop(&mut self, table: TableId) -> Result<bool, ServiceError> {
         match move_table(&mut self.connection, &self.shared, Move::Out, table).await {
             Err(error) if error.is_refusal() => {
@@ -372,8 +372,8 @@ impl Publishing {
         }
     }
 
-    /// Takes tables out of the publication whose updates fail while they are in it, whoever put them there: each catalogue is
-    /// compared with the publication, until all are out.
+    /// Removes tables from the publication whose updates fail while they are in it, whoever added them: each catalogue is compared with the
+    /// publication until all are removed.
     async fn withdraw(&mut self, catalog: &Catalog) -> Result<(), ServiceError> {
         if self.compared == Some(catalog.version) {
             return Ok(());
@@ -400,7 +400,7 @@ impl Publishing {
     }
 }
 
-/// It has rows of its own, all in the log.
+/// Whether it has rows of its own, all of which are logged.
 fn is_table(table: &Table) -> bool {
     matches!(table.kind, RelationKind::Table | RelationKind::Parent)
 }

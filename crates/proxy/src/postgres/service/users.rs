@@ -1,4 +1,4 @@
-//! Looks verifiers up for logins, with the operator's query.
+//! Looks up verifiers for logins, with the operator's query.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::postgres::login::Question;
 use crate::postgres::service::connection::ServiceError;
 use crate::service::once::Once;
 
-/// Connections that look up.
+/// Connections for look-ups.
 const CONNECTIONS: usize = 4;
-/// The class of errors for data that cannot be, such as a name that the database's encoding does not have.
+/// The class of errors for invalid data, such as a name that the database's encoding cannot represent.
 const NOT_A_NAME: &str = "22";
-/// Time for one answer.
+/// Time limit of one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers questions, for ever. One that takes long does not hold up all others.
+/// Answers look-ups; never returns. A slow one does not delay all others.
 pub async fn look_up_users(shared: Arc<Pg>) {
     let Some(questions) = shared.access.take_questions() else { return };
     let questions = Arc::new(Mutex::new(questions));
@@ -61,7 +61,7 @@ async fn look_up(
     sql: &str,
     user: &str,
 ) -> Result<Option<Verifier>, ServiceError> {
-    // One that was closed meanwhile is noticed only by asking.
+    // A connection that was closed meanwhile fails only with the query.
     for again in [true, false] {
         if client.is_none() {
             *client = Some(Client::connect(&shared.own.upstream, Purpose::Sql).await?);
@@ -80,8 +80,8 @@ async fn look_up(
     Err(ServiceError::UnexpectedAnswer("--auth-query"))
 }
 
-/// Name and verifier, as in pg_shadow; no row and NULL mean that the user has no password. A row of another name is not
-/// the user's, however alike the query finds them.
+/// Name and verifier, as in pg_shadow; no row or NULL means that the user has no password. A row with another name is not the user's, however the
+/// query compares names.
 fn read(rows: &[Vec<Option<String>>], user: &str) -> Result<Option<Verifier>, ServiceError> {
     match rows {
         [] => Ok(None),

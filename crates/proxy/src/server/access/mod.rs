@@ -1,4 +1,4 @@
-//! Who is let in: what the operator chose, and what the logins of both families hold against a client.
+//! Access control: the operator's settings, and the rules of login that both families share.
 
 mod users_file;
 
@@ -22,22 +22,22 @@ pub(crate) enum Incoming {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// How clients prove who they are.
+/// The authentication method of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// By password: against the verifiers if a source of them is given, else the database asks.
+    /// By password: against the verifiers if a source of them is given, else by the database.
     #[default]
     Auto,
-    /// Not at all.
+    /// None.
     Trust,
     /// By a certificate whose common name is the user.
     Cert,
 }
 
-/// What the operator chose.
+/// The operator's settings.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSettings {
-    /// How clients prove who they are.
+    /// The authentication method of clients.
     pub method: Method,
     /// The server certificate; None: no TLS.
     pub tls: Option<ServerFiles>,
@@ -65,12 +65,12 @@ pub enum AccessError {
     /// The users file.
     #[error(transparent)]
     Users(#[from] UsersError),
-    /// Another family of databases has no such thing.
+    /// A setting that this family of databases does not support.
     #[error("{0}")]
     Unsupported(&'static str),
 }
 
-/// What the logins of both families hold against a client.
+/// The rules of login that both families share.
 #[derive(Debug)]
 pub(crate) struct AccessRules {
     /// None: no TLS.
@@ -91,7 +91,7 @@ impl AccessRules {
         })
     }
 
-    /// Reads them again. A bad file is named, and what was read before stays in use; so is that of the users, which were read again, too.
+    /// Reads them again, also the users file. A bad file is reported, and its previous contents stay in use.
     pub(crate) fn reload(&self, users: Result<(), UsersError>) -> Vec<AccessError> {
         let tls = self.tls.as_ref().map_or(Ok(()), ServerTls::reload).map_err(AccessError::from);
         [tls, users.map_err(AccessError::from)].into_iter().filter_map(Result::err).collect()

@@ -1,11 +1,11 @@
-//! The users file: who may log in, and what their passwords are held against.
+//! The users file: users who may log in, with their passwords or verifiers.
 //!
-//! Lines of `"name" "secret"`, a double quote within them doubled, as PgBouncer's `userlist.txt` has them; `#` or
-//! `;` begins a comment line. The file is read as a whole or not at all, so that a half-written one never locks anyone
-//! out, and a doubled name is an error rather than a guess. No error repeats what may be a password.
+//! Each line is `"name" "secret"`, with doubled quotes inside, as in PgBouncer's `userlist.txt`; `#` or `;` begins a comment line. The file is read
+//! as a whole or not at all, so that a half-written file never locks out users. A duplicate name is an error. Error messages do not repeat what may
+//! be a password.
 //!
-//! PostgreSQL's users have verifiers. Those of MySQL and MariaDB have the passwords themselves: Freshet ends the client's exchange and
-//! logs in upstream with the same password, whatever plugins the two sides use, and no stored hash of these plugins would do for that.
+//! PostgreSQL's users have verifiers. Those of MySQL and MariaDB have the passwords themselves: the client authenticates to Freshet, which logs in
+//! upstream with the same password, whatever plugins the two sides use. No stored hash of these plugins would suffice for that.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use freshet_net::postgres::secret::{BadVerifier, Secret, Verifier};
 use thiserror::Error;
 
-/// Some 100,000 users.
+/// Enough for some 100,000 users.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Why a users file cannot be used.
@@ -90,7 +90,7 @@ impl<S: Clone> UsersFile<S> {
         Ok(Self { path: path.to_owned(), read_secret, secrets })
     }
 
-    /// Reads it again. On an error all stays as it was.
+    /// Reads the file again. On an error nothing changes.
     pub(crate) fn reload(&self) -> Result<(), UsersError> {
         self.secrets.store(Arc::new(load(&self.path, self.read_secret)?));
         Ok(())
@@ -101,7 +101,7 @@ impl<S: Clone> UsersFile<S> {
         self.secrets.load().get(name).cloned()
     }
 
-    /// All secrets, in no order.
+    /// All secrets, in any order.
     pub(crate) fn secrets(&self) -> Vec<S> {
         self.secrets.load().values().cloned().collect()
     }
@@ -112,7 +112,7 @@ fn load<S>(path: &Path, read_secret: fn(String) -> Result<S, BadVerifier>) -> Re
     parse(&text, read_secret).map_err(|(line, bad)| UsersError { path: path.to_owned(), why: Why::Line(line, bad) })
 }
 
-/// The error names its line, the first being 1.
+/// The error names its line, counted from 1.
 fn parse<S>(
     text: &[u8],
     read_secret: fn(String) -> Result<S, BadVerifier>,
@@ -146,7 +146,7 @@ fn pairs(text: &[u8]) -> Result<Vec<Pair>, (usize, BadLine)> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Why> {
-    // A pipe would keep us waiting for its writer.
+    // Opening a pipe would wait for its writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(Why::Irregular);
     }
@@ -159,7 +159,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Why> {
     if text.len() as u64 > BYTES_MAX { Err(Why::TooLarge) } else { Ok(text) }
 }
 
-/// As PostgreSQL and libpq judge key files: a file of root may be readable by its group.
+/// As PostgreSQL and libpq check key files: a file of root may be readable by its group.
 fn is_open_to_others(file: &Metadata) -> bool {
     file.mode() & if file.uid() == 0 { 0o037 } else { 0o077 } != 0
 }
@@ -174,7 +174,7 @@ fn fields(line: &str) -> Option<(String, String)> {
     rest.is_empty().then_some((name, verifier))
 }
 
-/// The text in the double quotes that the line begins with, and what follows them.
+/// The text in double quotes at the start of the line, and the rest of the line.
 fn quoted(line: &str) -> Option<(String, &str)> {
     let mut rest = line.strip_prefix('"')?;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What is counted for each normalized query.
+//! Counters of each normalized query.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use crate::latency::HitLatency;
 use crate::metrics::Answers;
 use crate::statement::registry::NormalizedQuery;
 
-/// Figures of one normalized query, for SHOW and the metrics.
+/// The figures of one normalized query, for SHOW and the metrics.
 #[derive(Debug, Default)]
 pub(crate) struct StatementFigures {
-    /// Answers from the cache.
+    /// Hits.
     pub(crate) hits: HitLatency,
-    /// Of these, right behind a write of their session.
+    /// Hits after an own write.
     pub(crate) late_hits: AtomicU64,
-    /// Right behind a read that passed.
+    /// Hits directly after a read that passed.
     pub(crate) hits_after_pass: AtomicU64,
-    /// Answers from the database that were to be kept.
+    /// Fills: answers of the database that were to be cached.
     pub(crate) fills: AtomicU64,
     /// Statements passed.
     pub(crate) passed: AtomicU64,
@@ -33,13 +33,13 @@ pub(crate) struct StatementFigures {
     pub(crate) invalidated: AtomicU64,
     /// Entries now.
     pub(crate) entries: AtomicU64,
-    /// KeyQueries in a row that told less than was asked for, and those that were not read for that.
+    /// Useless key queries in a row, and those that were skipped for that.
     pub(crate) coarse: AtomicU32,
-    /// The same of keys of rows that go, and of results that could not be kept since some went meanwhile.
+    /// The same for member keys, and for results that could not be cached since rows left meanwhile.
     pub(crate) members_coarse: AtomicU32,
-    /// Whether its results are worth keeping.
+    /// Whether its results are worth caching.
     pub(crate) worth: Worth,
-    /// Why it passed, or was not cached.
+    /// The last reason for a pass, or for an answer that was not cached.
     reasons: Mutex<Reasons>,
     /// See [`NormalizedQuery::not_cached`].
     not_cached: Mutex<Option<Reason>>,
@@ -74,13 +74,13 @@ impl StatementFigures {
         Hits { all: self.hits.count(), after_own_write: self.late_hits.load(Relaxed), after_pass }
     }
 
-    /// An answer of the database is to be kept.
+    /// An answer of the database is to be cached.
     pub(crate) fn fill_begins(&self) {
         self.fills.fetch_add(1, Relaxed);
         self.worth.fill();
     }
 
-    /// How long others that miss wait for a fill: some four times of what one takes, and what follows it.
+    /// How long other misses wait for a fill: about four times its usual duration, with the work after it.
     pub(crate) fn join_wait(&self) -> Nanos {
         const LEAST: Nanos = 5_000_000;
         const MOST: Nanos = 10_000_000_000;
@@ -91,7 +91,7 @@ impl StatementFigures {
         }
     }
 
-    /// The database took so long for it, of which it waited about so long for its turn; what it took without that.
+    /// Counts a fill that took `nanos`, of which about `turn` was queueing delay; returns the time without it.
     pub(crate) fn fill_took(&self, nanos: Nanos, turn: Nanos) -> Nanos {
         self.fill_answers.note(nanos);
         self.worth.answered(nanos, turn)
@@ -118,18 +118,18 @@ impl NormalizedQuery {
         }
     }
 
-    /// An answer that was to be kept cannot be, for what it is and not for what happened meanwhile.
+    /// An answer that was to be cached cannot be, for a reason that will recur.
     pub(crate) fn note_not_cached(&self, reason: Reason) {
         self.figures.reasons().note(&reason);
         *self.figures.not_cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
-    /// An answer is kept.
+    /// An answer was cached.
     pub(crate) fn note_kept(&self) {
         *self.figures.not_cached.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Why the last answer that was to be kept was not; None if it was, or only the moment was wrong.
+    /// Why the last answer that was to be cached was not; None if it was, or only the time was wrong.
     pub(crate) fn not_cached(&self) -> Option<Reason> {
         self.figures.not_cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,18 +1,18 @@
-//! MySQL and MariaDB: what a statement does to the number that `FOUND_ROWS()` tells.
+//! MySQL and MariaDB: the effect of a statement on the number that `FOUND_ROWS()` returns.
 
 use freshet_sql::Effect;
 use freshet_types::Reason;
 
 use super::NormalizedQuery;
 
-/// What a statement does to that number.
+/// The effect of a statement on this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
-    /// It is that of its own rows.
+    /// It becomes the number of the statement's rows.
     Rows,
-    /// It stays.
+    /// It does not change.
     Nothing,
-    /// One or the other.
+    /// One of both.
     Either,
 }
 
@@ -34,13 +34,13 @@ impl Leaves {
                 None if mariadb && names(&["values"]) => false,
                 _ => return Self::Rows,
             },
-            // MySQL runs it as a SELECT that finds none.
+            // MySQL runs it as a SELECT without rows.
             "do" if !mariadb => return Self::Rows,
             "insert" | "replace" | "create" => !names(&["select", "with"]) && (first == "create" || !names(&["table"])),
             "update" => {
                 let tables = text.split_once("set").map_or("", |(tables, _)| tables);
                 let plain = !names(&["select"]) && !tables.contains(',') && !tables.contains("join");
-                // MySQL counts the rows that it finds to change.
+                // MySQL counts the rows that it finds for the change.
                 if plain && !mariadb {
                     return Self::Rows;
                 }
@@ -62,12 +62,12 @@ impl Leaves {
     }
 }
 
-/// The word that begins the query behind WITH, if no name in quotes may hide it.
+/// The keyword that begins the query behind WITH, if no quoted name may hide it.
 fn body_word(text: &str) -> Option<&str> {
     let (mut depth, mut behind_list) = (0_usize, false);
     let outside = |letter: char| {
         match letter {
-            // The query is in brackets itself.
+            // The query itself is in parentheses.
             '(' if behind_list => {}
             '(' => depth += 1,
             ')' => {
@@ -82,7 +82,7 @@ fn body_word(text: &str) -> Option<&str> {
     text.split(outside).find(|word| matches!(*word, "select" | "values" | "table")).filter(|_| plain)
 }
 
-/// It may be made of several by UNION or its kin, which counts rows.
+/// Whether it may combine several queries by UNION or the like, which counts rows.
 fn is_combined(text: &str) -> bool {
     ["union", "except", "intersect"].iter().any(|word| text.contains(word))
 }

@@ -1,4 +1,4 @@
-//! What the registry counts as held, and the first words of texts.
+//! Bytes that the registry counts, and the first words of texts.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn what_is_held_is_counted_once() {
         known.push(registry.statement(text(table, id).as_bytes(), b"").unwrap());
         assert_eq!(registry.bytes(), held(&known));
     }
-    // What nobody knows any more is not counted, and what a session still holds is.
+    // A statement is counted as long as a session refers to it, and not afterwards.
     let last = known.pop().unwrap();
     drop(known);
     registry.texts.clear();

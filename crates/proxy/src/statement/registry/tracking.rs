@@ -1,8 +1,8 @@
-//! MySQL and MariaDB: whether a statement might show that the server tells of commits (see [`crate::mysql::session::track`]).
+//! MySQL and MariaDB: whether a statement might reveal that commits are tracked (see [`crate::mysql::session::track`]).
 
 use freshet_sql::Effect;
 
-/// Whether the server tells of the session's commits.
+/// Whether the server reports the session's commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tracking {
     #[default]
@@ -11,10 +11,10 @@ pub(crate) enum Tracking {
     Theirs,
 }
 
-/// Whether a statement might show that commits are told, or run others that do: what tracking is to be meanwhile.
+/// If a statement might reveal that commits are tracked, or run others that do: the setting of tracking while it runs.
 pub(super) fn betrayal(query: &str, effect: Effect) -> Option<Tracking> {
     let starts = |word: &str, with: &str| word.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with));
-    // MariaDB tells of several variables in an order that depends on all that are on the list.
+    // MariaDB reports several variables in an order that depends on all variables in the list.
     let sets_several = effect >= Effect::Settings && (query.contains(',') || query.contains(';'));
     let mut found = sets_several.then_some(Tracking::Off);
     for word in query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {

@@ -1,8 +1,8 @@
-//! Parts of dates and of moments without a zone, or in a session in UTC, what they are cut to, and what is so much later.
+//! Date and time functions: parts of dates and of timestamps without a zone, or in a session in UTC; truncation; addition of intervals.
 //!
-//! An interval is a constant here: so many months, days and microseconds, added in this order (`timestamp_pl_interval`). Microseconds are added to a moment
-//! with a zone as to any other one; months and days only in a session in UTC. Read is one spelling, which all settings of
-//! `IntervalStyle` take alike: `[n day[s][,]] [h]:mm:ss[.ffffff]`; and of a time of day `hh:mm:ss[.ffffff]`.
+//! An interval is a constant here: a number of months, days and microseconds, added in this order (`timestamp_pl_interval`). Microseconds are added
+//! to a timestamp with a zone as to any other; months and days only in a session in UTC. One form of an interval is read, which has the same meaning
+//! under all settings of `IntervalStyle`: `[n day[s][,]] [h]:mm:ss[.ffffff]`. A time of day has the form `hh:mm:ss[.ffffff]`.
 
 use freshet_types::{Formula, Operation, Part, Value, ValueType};
 use sqlparser::ast::{DataType, Expr, Value as Constant};
@@ -13,7 +13,7 @@ use crate::predicate::formula::{Reading, Typed, number};
 use crate::predicate::syntax::{parameter, unwrapped};
 
 impl Reading<'_> {
-    /// A part of a date or of a moment without a zone.
+    /// A part of a date or of a timestamp without a zone.
     pub(super) fn part(&self, name: &str, of: &Expr) -> Option<Typed> {
         let (of, kind) = self.typed(of).filter(|(_, kind)| self.is_local(*kind))?;
         let mysql = self.is_mysql();
@@ -49,12 +49,12 @@ impl Reading<'_> {
         Some((Formula::Part(part, of.into()), Of(kind)))
     }
 
-    /// The beginning of a unit of time, of a moment without a zone.
+    /// A timestamp without a zone, truncated to a unit of time.
     pub(super) fn floored(&self, unit: &str, of: &Expr, to: ValueType) -> Option<Typed> {
         let (of, kind) = self.typed(of).filter(|(_, kind)| self.is_local(*kind))?;
         let to = match kind {
             _ if to == ValueType::Date => to,
-            // It would become a moment in the zone of the session.
+            // The result would be a timestamp in the session's time zone.
             Of(ValueType::Date) => return None,
             Of(own) => own,
             _ => return None,
@@ -108,7 +108,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A moment and an interval, added or subtracted.
+    /// A timestamp plus or minus an interval.
     pub(super) fn later(&self, operation: Operation, left: &Expr, right: &Expr) -> Option<Typed> {
         let (of, interval) = match operation {
             Operation::Add => match self.interval(left) {
@@ -128,7 +128,7 @@ impl Reading<'_> {
         Some((Formula::Later(interval, of.into()), Of(kind)))
     }
 
-    /// Months, days and microseconds of a constant.
+    /// Months, days and microseconds of a constant interval.
     fn interval(&self, expr: &Expr) -> Option<[i64; 3]> {
         match unwrapped(expr) {
             _ if self.is_mysql() => None,

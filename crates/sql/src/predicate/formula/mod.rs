@@ -1,16 +1,14 @@
-//! What conditions on one row mean (`predicate/row_filter.rs`), constants in their places: formulas of types that are known.
+//! Formulas of conditions on one row (`predicate/row_filter.rs`), with their constants and known types.
 //!
-//! Each expression has a type here, and a comparison or sum is understood only between types of which it is known that the server
-//! compares or adds the values themselves: numbers, dates and moments without a zone, texts, truth. What a constant is, the type of the
-//! other side decides, under the rules for constants that are compared with columns of that type (`predicate/bind.rs`). All else is
-//! [`Formula::Unknown`]. Settings and zones are kept out by that, too: a `timestamptz` has parts only `AT TIME ZONE 'UTC'` or in a session in UTC, a TIMESTAMP of
-//! MySQL has none.
+//! Each expression has a type here. A comparison or sum is understood only between types whose values the server compares or adds directly: numbers,
+//! dates and timestamps without a zone, texts, booleans. The type of the other side determines how a constant is read, by the rules for constants
+//! that are compared with columns of that type (`predicate/bind.rs`). Everything else is [`Formula::Unknown`]. This excludes settings and time zones,
+//! too: a `timestamptz` has parts only with `AT TIME ZONE 'UTC'` or in a session in UTC, a TIMESTAMP of MySQL has none.
 //!
-//! Integers: PostgreSQL raises an error beyond the width of the type, which is not known here, but that of a literal is `int4` at least.
-//! MySQL calculates with 64 bits, and raises one below zero if a side is unsigned.
+//! Integers: PostgreSQL raises an error beyond the width of the type. The width is not known here, but a literal has at least `int4`. MySQL computes
+//! with 64 bits, and raises an error below zero if one side is unsigned.
 //!
-//! `a IS NOT DISTINCT FROM b` is put as `(a = b) IS TRUE OR a IS NULL AND b IS NULL`, `x BETWEEN a AND b` as two comparisons, lists as
-//! equalities.
+//! `a IS NOT DISTINCT FROM b` becomes `(a = b) IS TRUE OR a IS NULL AND b IS NULL`, `x BETWEEN a AND b` two comparisons, a list several equalities.
 
 mod calls;
 mod dates;
@@ -34,11 +32,11 @@ use crate::predicate::{Operand, operand};
 /// An expression's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Values of such a column.
+    /// Values of a column of this type.
     Of(ValueType),
-    /// An integer of PostgreSQL of 32 bits at least.
+    /// A PostgreSQL integer of at least 32 bits.
     Wide,
-    /// A time of day of PostgreSQL: the microseconds since midnight.
+    /// A PostgreSQL time of day, in microseconds since midnight.
     Clock,
     /// `NULL`
     Null,
@@ -47,7 +45,7 @@ enum Kind {
 type Typed = (Formula, Kind);
 
 impl Kind {
-    /// The column as which constants are compared with it.
+    /// The column type for which constants that are compared with it are read.
     fn column(self) -> ValueType {
         match self {
             Of(value_type) => value_type,
@@ -78,16 +76,16 @@ impl Kind {
     }
 }
 
-/// One execution of a condition.
+/// The evaluation of a condition for one execution.
 struct Reading<'r> {
     read_set: &'r ReadSet,
-    /// None: no constant is known.
+    /// None if no constant is known.
     params: Option<Params<'r>>,
     residual: &'r Residual,
 }
 
 impl ReadSet {
-    /// The test that a condition on a row is; None: it may be true of each.
+    /// The test of a row filter; None if it may be true of each row.
     pub(crate) fn row_test(&self, residual: &Residual, params: Option<Params<'_>>) -> Option<Test> {
         let reading = Reading { read_set: self, params, residual };
         let condition = reading.condition(&residual.condition);
@@ -108,7 +106,7 @@ fn is_zoned(zone: TimezoneInfo) -> bool {
     !matches!(zone, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
 }
 
-/// Whether a condition may be known to be true, or not to be.
+/// Whether a condition can be known to be true (`truth`), or to be false.
 fn may_be_known(condition: &Formula, truth: bool) -> bool {
     match condition {
         Formula::Unknown => false,
@@ -160,7 +158,7 @@ impl Reading<'_> {
         self.read_set.dialect.is_mysql_family()
     }
 
-    /// Dates and times that are what they are in no zone, or in the session's.
+    /// Dates and times without a time zone, or in the session's one.
     fn is_local(&self, kind: Kind) -> bool {
         let utc = self.params.is_some_and(|params| params.client.utc);
         kind.is_local() || (utc && kind == Of(ValueType::TimestampTz))
@@ -175,7 +173,7 @@ impl Reading<'_> {
         }
     }
 
-    /// An expression whose operator makes a condition of it.
+    /// The condition of an expression by its operator.
     fn truth(&self, expr: &Expr) -> Option<Formula> {
         use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, NotEq, Or, Spaceship, Xor};
         use BinaryOperator::{PGRegexMatch, PGRegexNotMatch};
@@ -204,7 +202,7 @@ impl Reading<'_> {
             Expr::IsNotFalse(of) => not(Formula::Is(false, self.condition(of).into())),
             Expr::IsNull(of) => self.is_null(of),
             Expr::IsNotNull(of) => not(self.is_null(of)),
-            // MySQL compares all of them in one way, which may not be that of each two.
+            // MySQL compares all operands in one way, which may differ from the comparison of each two.
             Expr::Between { expr, low, high, .. } if !self.compare_alike([&**expr, low, high]) => Formula::Unknown,
             Expr::InList { expr, list, .. } if !self.compare_alike(std::iter::once(&**expr).chain(list)) => {
                 Formula::Unknown
@@ -227,7 +225,7 @@ impl Reading<'_> {
         })
     }
 
-    /// Whether the server compares each two of some values as it would them alone.
+    /// Whether the server compares each two of these values as it would without the others.
     fn compare_alike<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> bool {
         let integer = |expr: &Expr| match operand(expr) {
             Some(_) => self.integer(expr).is_some(),
@@ -236,7 +234,7 @@ impl Reading<'_> {
         !self.is_mysql() || exprs.into_iter().all(integer)
     }
 
-    /// In MySQL a zero date in a column that is NOT NULL is called NULL.
+    /// MySQL returns true of IS NULL for a zero date in a column that is NOT NULL.
     fn is_null(&self, of: &Expr) -> Formula {
         match self.typed(of) {
             Some((value, kind)) if !(self.is_mysql() && kind.column().is_date()) => Formula::IsNull(value.into()),
@@ -259,7 +257,7 @@ impl Reading<'_> {
         Formula::Compare(how, kind.column(), Box::new([left, right]))
     }
 
-    /// Two expressions that are compared, as values that compare in one way.
+    /// The two sides of a comparison, in a type in which both compare.
     fn pair(&self, left: &Expr, right: &Expr) -> Option<(Formula, Formula, Kind)> {
         match (operand(left), operand(right)) {
             (None, None) => {
@@ -281,7 +279,7 @@ impl Reading<'_> {
         }
     }
 
-    /// As what values of two types compare.
+    /// The type in which values of two types compare.
     fn common(&self, one: Kind, two: Kind) -> Option<Kind> {
         use ValueType::{Bool, Bytes, ExactText, FoldedText, OrderedText, PaddedText, Text, TimestampTz, Uuid};
         let number = |kind: Kind| kind.is_exact() || kind.is_float() || (self.is_mysql() && kind == Of(Bool));
@@ -292,8 +290,7 @@ impl Reading<'_> {
             (Of(TimestampTz), Of(TimestampTz)) if !self.is_mysql() => Some(one),
             (Clock, Clock) => Some(one),
             (Of(own @ (Bool | Bytes | ExactText | OrderedText | Uuid)), Of(other)) if own == other => Some(one),
-            // Of one padded side the other one keeps its blanks.
-            // In MySQL the connection's collation decides how constants compare.
+            // The side that is not padded keeps its blanks. In MySQL the connection's collation decides how constants compare.
             _ if text(one) && text(two) => (!self.is_mysql()).then_some(Of(Text)),
             (Of(ExactText | FoldedText), Of(ExactText | FoldedText)) => Some(Of(FoldedText)),
             _ => None,
@@ -309,10 +306,10 @@ impl Reading<'_> {
         }
         let value = |column| self.read_set.value(column, operand, params);
         let form = match kind.column() {
-            // In the text of a view it may be rounded where it is shown.
+            // A view's definition may print a float rounded.
             ValueType::Float4 | ValueType::Float8 if operand.parameter > VIEWS_BASE => return None,
             ValueType::Bool if self.is_mysql() => ValueType::Int,
-            // A time of day is cut by the one or the other only.
+            // Not every server truncates the time of day.
             ValueType::Date => {
                 value(ValueType::Date).filter(|date| value(ValueType::Timestamp).as_ref() == Some(date))?;
                 ValueType::Timestamp
@@ -324,7 +321,7 @@ impl Reading<'_> {
         value(form).map(Formula::Constant)
     }
 
-    /// A number that is written as one.
+    /// A number written as a literal.
     fn literal_number(&self, expr: &Expr) -> Option<Formula> {
         let is_number = self.is_literal_number(operand(expr)?);
         is_number.then(|| self.constant(expr, Of(ValueType::Numeric))).flatten()
@@ -344,7 +341,7 @@ impl Reading<'_> {
         self.read_set.plain_text(operand(expr)?, self.params?)
     }
 
-    /// An expression that is no constant, and its type.
+    /// An expression that is not a constant, with its type.
     fn typed(&self, expr: &Expr) -> Option<Typed> {
         if let (true, inner) = as_text(expr) {
             return self.as_text(self.typed(inner)?);
@@ -397,7 +394,7 @@ impl Reading<'_> {
         self.arithmetic(operation, side(left, right)?, side(right, left)?)
     }
 
-    /// A constant that is calculated with.
+    /// A constant in arithmetic.
     fn summand(&self, expr: &Expr, beside: Kind) -> Option<Typed> {
         let operand = operand(expr)?;
         let literal = self.is_literal_number(operand);
@@ -458,7 +455,7 @@ impl Reading<'_> {
         Some((Formula::Case(branches.into(), other.into()), kind))
     }
 
-    /// The one type of some values, of which those may be of another width that are numbers of one kind.
+    /// The common type of some values; numbers of one kind may have different widths.
     fn kind_of_all<'e>(&self, exprs: impl Iterator<Item = &'e Expr>) -> Option<Kind> {
         let mut kind: Option<Kind> = None;
         for expr in exprs {
@@ -466,7 +463,7 @@ impl Reading<'_> {
                 Some(_) => match self.literal_number(expr) {
                     Some(Formula::Constant(Value::Int(_))) => Wide,
                     Some(_) => Of(ValueType::Numeric),
-                    // A text is what the others are.
+                    // A text gets the type of the other values.
                     None => continue,
                 },
                 None => self.typed(expr)?.1,
@@ -485,7 +482,7 @@ impl Reading<'_> {
         kind.filter(|kind| *kind != Null && (kind.is_exact() || !self.is_mysql() || kind.is_local()))
     }
 
-    /// A value among others of a type.
+    /// An expression as a value of a type.
     fn value(&self, expr: &Expr, kind: Kind) -> Option<Formula> {
         if operand(expr).is_some() { self.constant(expr, kind) } else { self.typed(expr).map(|(value, _)| value) }
     }

@@ -1,4 +1,4 @@
-//! What is made of texts, and patterns that are.
+//! Functions of texts, and patterns.
 
 use freshet_types::{Comparison, Formula, TextFunction, Value, ValueType};
 use sqlparser::ast::Expr;
@@ -7,7 +7,7 @@ use super::Kind::Of;
 use super::{Reading, Typed, number};
 use crate::predicate::operand;
 
-/// The pattern of LIKE that says the same as a regular expression of plain characters.
+/// The LIKE pattern that is equivalent to a regular expression of plain characters.
 fn like_of_regex(regex: &str) -> Option<String> {
     let (begin, rest) = regex.strip_prefix('^').map_or(("%", regex), |rest| ("", rest));
     let (rest, end) = rest.strip_suffix('$').map_or((rest, "%"), |rest| (rest, ""));
@@ -16,7 +16,7 @@ fn like_of_regex(regex: &str) -> Option<String> {
 }
 
 impl Reading<'_> {
-    /// A text, maybe a constant.
+    /// A text expression, which may be a constant.
     pub(super) fn text(&self, expr: &Expr) -> Option<Typed> {
         match operand(expr) {
             Some(_) if self.params.is_none() => Some((number(0), Of(ValueType::Text))),
@@ -35,7 +35,7 @@ impl Reading<'_> {
         }
     }
 
-    /// In MySQL bytes are no texts.
+    /// In MySQL bytes are not texts.
     pub(super) fn of_text(&self, function: TextFunction, text: &Expr) -> Option<Typed> {
         let (text, kind) =
             self.text(text).filter(|(_, kind)| !matches!(kind, Of(ValueType::Bytes | ValueType::ExactText)))?;
@@ -54,7 +54,7 @@ impl Reading<'_> {
 
     pub(super) fn concat(&self, sides: &[&Expr]) -> Option<Typed> {
         let texts: Vec<Typed> = sides.iter().map(|side| self.text(side)).collect::<Option<_>>()?;
-        // Zeros at the end of bytes are not in the stream.
+        // The stream omits trailing zero bytes.
         if texts.iter().any(|(_, kind)| *kind == Of(ValueType::Bytes)) {
             return None;
         }
@@ -63,8 +63,7 @@ impl Reading<'_> {
         Some((Formula::Text(TextFunction::Concat, texts.into()), kind.unwrap_or(Of(ValueType::Text))))
     }
 
-    /// Of a regular expression that is nothing but a text, between the marks of beginning and end or not, it is LIKE. Of another one
-    /// it is known that no NULL matches.
+    /// A regular expression of plain characters, with or without anchors, is a LIKE pattern. Of any other one it is known that NULL does not match.
     pub(super) fn regex(&self, text: &Expr, pattern: &Expr) -> Option<Formula> {
         let (text, _) = self.typed(text).filter(|(_, kind)| kind.is_text() && !self.is_mysql())?;
         let plain = self.plain_text(pattern).and_then(|pattern| like_of_regex(std::str::from_utf8(&pattern).ok()?));

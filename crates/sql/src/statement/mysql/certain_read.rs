@@ -1,10 +1,10 @@
-//! Whether a query surely reads its table, also if it returns no row.
+//! Whether a query certainly reads its table, even if it returns no row.
 //!
-//! The servers answer without reading where they see that no row can meet the conditions: constants that contradict each other, that
-//! are beyond the type of their column, that are NULL; parts of a table that cannot hold such rows; no rows wanted. InnoDB takes no
-//! snapshot then. So it is said of queries alone in which nothing of that can be: of one table, not in parts, by conditions
-//! `column = constant` and `column IN (constants)` under AND and OR. Each constant is a value of its column's type, and what AND
-//! joins names different columns, so that each row of such constants meets the conditions, whether it is there or not.
+//! The servers answer without reading if they see that no row can satisfy the conditions: constants that contradict each other, that are out of range
+//! of their column's type, or that are NULL; partitions that cannot contain such rows; LIMIT 0. InnoDB takes no snapshot then. So a read is certain
+//! only for queries in which none of this is possible: of one table without partitions, with conditions `column = constant` and `column IN
+//! (constants)` under AND and OR. Each constant is a value of its column's type, and AND joins conditions on different columns, so that a row with
+//! these constants would satisfy the conditions, whether it exists or not.
 
 use freshet_types::{Table, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, LimitClause, Query, SetExpr};
@@ -13,11 +13,11 @@ use crate::lex::literal::LiteralKind;
 use crate::predicate::parameters::{Client, Parameter, ParameterValue};
 use crate::predicate::syntax::{column_name, parameter, unwrapped};
 
-/// Longer lists become tables of their own.
+/// The servers convert longer lists to tables.
 const LIST_MAX: usize = 100;
 
-/// Whether a query of this one table surely reads it. That the query neither groups nor aggregates, or has a row for each group
-/// alone, is known.
+/// Whether a query of this one table certainly reads it. The caller has checked that the query neither groups nor aggregates, or returns a row only
+/// for a group.
 pub(crate) fn reads(query: &Query, table: &Table, params: &[Parameter<'_>], client: Client) -> bool {
     if client.wide {
         return false;
@@ -44,7 +44,7 @@ struct Sure<'a> {
 }
 
 impl Sure<'_> {
-    /// The columns of a condition that some row would meet, by their places; None: it is not known whether one would.
+    /// The columns of a condition that a row could satisfy, by their places; None if this is not known.
     fn columns(&self, condition: &Expr) -> Option<Vec<usize>> {
         match unwrapped(condition) {
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
@@ -77,7 +77,7 @@ impl Sure<'_> {
         self.table.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
     }
 
-    /// The constant is a value of the column's type.
+    /// Whether the constant is a value of the column's type.
     fn fits(&self, column: usize, constant: &Expr) -> bool {
         let room = self.table.capacities.get(column).copied().unwrap_or(0);
         let Some(value_type) = self.table.columns.get(column).map(|column| column.value_type) else { return false };
@@ -95,7 +95,7 @@ impl Sure<'_> {
         Some(self.params.get(usize::try_from(at).ok()?)?.value)
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative integer.
     fn number(&self, constant: &Expr) -> Option<u64> {
         let digits = match self.value(constant)? {
             ParameterValue::Integer(number) => return number.try_into().ok(),

@@ -1,13 +1,12 @@
-//! Which temporary tables a text may make: a statement that runs stored code, one that is not analysed, the body of a routine, a
-//! trigger or a view.
+//! The temporary tables that a text may create: a statement that runs stored code, one that is not analysed, the body of a routine, a trigger or a
+//! view.
 //!
-//! The servers tell nobody which temporary tables a session has, and one of them hides the table of its name. What makes one says
-//! TEMPORARY, or is prepared from a text that is known only when it runs. So no syntax is needed but the words of a text, and of
-//! all that these words name: each may call a routine of its name, write to a table with triggers, or read a view. That
-//! is too much for most texts and never too little.
+//! The servers do not show which temporary tables a session has, and a temporary table hides the table of its name. A text that creates one contains
+//! TEMPORARY, or is prepared from a string that is known only when it runs. So only the words of a text are needed, and the code that these words
+//! name: each word may call a routine, write to a table with triggers, or read a view. This is too much for most texts and never too little.
 //!
-//! Strings and comments are left out where the rules of quoting are known ([`Quoting::Known`]); else everything counts as
-//! words. The scanner takes pieces of any length and keeps words alone, so that statements of any length can be read on their way.
+//! Strings and comments are left out if the quoting rules are known ([`Quoting::Known`]); otherwise all text counts as words. The scanner takes
+//! pieces of any length and stores only words, so that it can read statements of any length while they pass.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,29 +14,29 @@ use freshet_types::{StoredCode, Temporaries};
 
 use crate::lex::mysql::{Quoting, is_placeholder, is_word_part};
 
-/// Longer ones are no names: an identifier has 64 characters at most, each of four bytes at most.
+/// Longer words are not names: an identifier has at most 64 characters of at most four bytes.
 const WORD_BYTES_MAX: usize = 256;
-/// All names that could be taken for placeholders of a normalized query are one.
+/// Stands for all names that could be taken for placeholders of a normalized query.
 const PLACEHOLDER: &str = "$";
-/// Different words of one text; with more it may do anything.
+/// Limit of different words in one text; with more it may do anything.
 const WORDS_MAX: usize = 4096;
-/// Comments of code that every supported server runs: up to the version from which MariaDB takes them for MySQL's.
+/// The highest version of an executable comment that every supported server runs; MariaDB takes higher ones for MySQL's.
 const RUN_BY_ALL: u32 = 50_699;
 
-/// What a text may make, and run.
+/// What a text may create and run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
-    /// What it makes by itself.
+    /// The tables that it creates itself.
     own: Temporaries,
     /// Its words, in lower case.
     words: HashSet<Box<str>>,
-    /// Those with other letters than those of ASCII.
+    /// The words with non-ASCII letters.
     accented: HashSet<Box<str>>,
-    /// It may name what needs quotes.
+    /// It may use a name that needs quotes.
     has_odd_names: bool,
     /// Its first word, in lower case.
     first: Box<str>,
-    /// A semicolon stands before its end.
+    /// A semicolon precedes its end.
     several: bool,
 }
 
@@ -54,7 +53,7 @@ impl Code {
         Self { own: Temporaries::Any, several: true, ..Self::default() }
     }
 
-    /// The same without the tables that the text itself names.
+    /// The same code without the tables that the text itself names.
     #[must_use]
     pub fn without_named(mut self) -> Self {
         if matches!(self.own, Temporaries::Named(_)) {
@@ -63,12 +62,12 @@ impl Code {
         self
     }
 
-    /// It may name what [`Self::words`] does not have.
+    /// Whether it may use names that are not in [`Self::words`].
     pub fn has_odd_names(&self) -> bool {
         self.has_odd_names
     }
 
-    /// It may set what holds for the next transaction only: `SET TRANSACTION`, `SET @@transaction_isolation`.
+    /// Whether it may change a setting for the next transaction only: `SET TRANSACTION`, `SET @@transaction_isolation`.
     pub fn sets_next_transaction(&self) -> bool {
         const OF_NEXT: [&str; 4] = ["transaction_isolation", "tx_isolation", "transaction_read_only", "tx_read_only"];
         let says = |word: &str| self.words.contains(word);
@@ -85,7 +84,7 @@ impl Code {
         (!self.several).then_some(&*self.first)
     }
 
-    /// What it may make, with all that it runs.
+    /// The tables that it may create, with all code that it runs.
     pub fn temporaries(&self, stored: &StoredCode) -> Temporaries {
         if !stored.is_complete {
             return Temporaries::Any;
@@ -105,7 +104,7 @@ impl Code {
     }
 }
 
-/// What each name may make, from the code of all routines, triggers and views, by the names that run it. None: the code is not known.
+/// What each name may create, from the code of all routines, triggers and views, by the names that run it. None: the code is not known.
 pub fn stored_code<'a>(
     sources: impl IntoIterator<Item = (&'a str, Option<&'a Code>)>,
     is_complete: bool,
@@ -147,57 +146,57 @@ fn union(codes: &[&Code], stored: &StoredCode) -> Temporaries {
     all
 }
 
-/// Whether a word may be this name for the servers, which take letters with accents for those without in names of routines.
+/// Whether the servers may take a word for this name: in names of routines they ignore accents.
 fn is_without_accents(name: &str, word: &str) -> bool {
     let same = |(a, b): (char, char)| a == b || !b.is_ascii();
     name.len() == word.chars().count() && name.chars().zip(word.chars()).all(same)
 }
 
-/// A name that a text without quotes may hold, and spells in no other way.
+/// Whether a name needs no quotes and has only one spelling.
 fn is_plain(name: &str) -> bool {
     let starts = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || matches!(first, b'_' | b'$'));
     starts && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
 }
 
-/// Where the scanner is.
+/// The state of the scanner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// In words and symbols.
     Code,
-    /// In a name that this quote ends.
+    /// In a name, until this quote.
     Name(u8),
-    /// In a string that this quote ends.
+    /// In a string, until this quote.
     Text(u8),
-    /// Behind a backslash in it.
+    /// Behind a backslash in a string.
     Escape(u8),
-    /// Behind `*` in a comment of code.
+    /// Behind `*` in an executable comment.
     Star,
     /// Behind `-` or `/`.
     Dash,
     Dashes,
     Slash,
-    /// Behind the beginning of a comment, of one of MariaDB's code, of the version of code.
+    /// Behind the beginning of a comment; of an executable comment of MariaDB; of the version of an executable comment.
     Opening,
     OpeningM,
     Version(u8, u32),
-    /// In a comment; behind an asterisk.
+    /// In a comment; true behind an asterisk.
     Comment(bool),
-    /// In a comment of code that nobody runs; behind this.
+    /// In an executable comment that no server runs; with the previous byte.
     Skipped(u8),
     Hint(bool),
     Line,
 }
 
-/// How far the name behind TEMPORARY is read.
+/// The state of reading the name behind TEMPORARY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Naming {
     Kind,
     Name,
-    /// It may be that of the database.
+    /// It may be the database's name.
     Point(Box<str>),
 }
 
-/// What stood between two words.
+/// What separates two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
     Blank,
@@ -205,7 +204,7 @@ enum Gap {
     Other,
 }
 
-/// Reads a text in pieces.
+/// Scans a text in pieces.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct CodeScanner {
@@ -216,14 +215,14 @@ pub struct CodeScanner {
     is_quoted: bool,
     /// The last word was a number.
     behind_number: bool,
-    /// Directly behind a name that this quote has ended.
+    /// Directly behind a name that this quote ended.
     behind_name: Option<u8>,
     gap: Gap,
     naming: Option<Naming>,
-    /// In a comment of code.
+    /// In an executable comment.
     is_in_comment: bool,
     behind_drop: bool,
-    /// A semicolon was the last.
+    /// The last token was a semicolon.
     ended: bool,
 }
 
@@ -263,7 +262,7 @@ impl CodeScanner {
         }
     }
 
-    /// What was read.
+    /// The result of the scan.
     pub fn finish(mut self) -> Code {
         self.end_word();
         match self.naming.take() {
@@ -290,7 +289,7 @@ impl CodeScanner {
             State::Dash if byte == b'-' => self.state = State::Dashes,
             State::Dashes | State::Line if byte == b'\n' => self.state = State::Code,
             State::Dashes if byte == b' ' || byte.is_ascii_control() => self.state = State::Line,
-            // The first of three is none of a comment's.
+            // Of three minus signs the first does not begin a comment.
             State::Dashes if byte == b'-' => self.gap = Gap::Other,
             State::Slash if byte == b'*' => self.state = State::Opening,
             State::Star if byte == b'/' => (self.state, self.is_in_comment) = (State::Code, false),
@@ -306,7 +305,7 @@ impl CodeScanner {
         }
     }
 
-    /// The byte is code after all.
+    /// The byte is scanned again as code.
     fn again(&mut self, byte: u8) {
         self.state = State::Code;
         self.symbol_or_word(byte);
@@ -331,7 +330,7 @@ impl CodeScanner {
             State::Version(digits, version) if is_run_by_none(digits, version) => State::Skipped(byte),
             State::Skipped(before) if (before, byte) != (b'*', b'/') => {
                 if (before, byte) == (b'/', b'*') {
-                    // A comment in it, behind which it goes on.
+                    // A comment inside, behind which the executable comment continues.
                     (self.code.own, self.code.several) = (Temporaries::Any, true);
                 }
                 State::Skipped(byte)
@@ -391,7 +390,7 @@ impl CodeScanner {
             return self.push(byte);
         }
         if byte != quote {
-            // Its words count one by one, and none of them is its name.
+            // Its words count one by one, and none of them is the name.
             self.code.has_odd_names = true;
             if self.naming.is_some() {
                 self.code.own = Temporaries::Any;
@@ -426,7 +425,7 @@ impl CodeScanner {
         match &*lower {
             "temporary" if self.quoting == Quoting::Unknown => self.code.own = Temporaries::Any,
             "temporary" if !behind_drop => self.naming = Some(Naming::Kind),
-            // The tables that a session has may get other names.
+            // These may give other names to the session's tables.
             "prepare" | "execute" | "rename" => self.code.own = Temporaries::Any,
             _ => {}
         }
@@ -438,7 +437,7 @@ impl CodeScanner {
 
     fn keep(&mut self, text: &str, lower: Box<str>) {
         let is_number = !self.is_quoted && is_number(text);
-        // `a.1` is a name, and `1.5` is none.
+        // `a.1` is a name, and `1.5` is not.
         let behind_number = std::mem::replace(&mut self.behind_number, is_number);
         if is_number && (self.gap != Gap::Point || behind_number) {
             return;
@@ -457,7 +456,7 @@ impl CodeScanner {
         }
     }
 
-    /// Reads on behind TEMPORARY.
+    /// Reads the name behind TEMPORARY.
     fn name(&mut self, word: &str, lower: &str) {
         let Some(naming) = self.naming.take() else { return };
         let skipped = !self.is_quoted && matches!(lower, "if" | "not" | "exists");
@@ -480,12 +479,12 @@ impl CodeScanner {
     }
 }
 
-/// Comments of code that no server runs, as dumps have them.
+/// Executable comments that no server runs, as in dumps.
 fn is_run_by_none(digits: u8, version: u32) -> bool {
     (digits == 5 && version > 99_000) || (digits == 6 && version > 990_000)
 }
 
-/// A number, in any form that is no name.
+/// Whether a word is a number, in a form that is not a name.
 fn is_number(word: &str) -> bool {
     let all = |text: &str, wanted: fn(&u8) -> bool| !text.is_empty() && text.bytes().all(|byte| wanted(&byte));
     let decimal = |text: &str| all(text, u8::is_ascii_digit);

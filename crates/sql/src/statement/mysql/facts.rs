@@ -1,8 +1,8 @@
-//! What a session must know of a statement of MySQL's dialect besides its effect.
+//! Facts about a statement of MySQL's dialect that a session needs besides its effect.
 //!
-//! The servers cannot be asked which temporary tables a session has, and FOUND_ROWS, ROW_COUNT and the warnings are those of
-//! the last statement that the server saw, not of a hit. So a statement says whether it may run stored code, which may do
-//! all that: from its text as far as that goes, and from the catalogue for the relations it names.
+//! A session cannot query which temporary tables it has. FOUND_ROWS, ROW_COUNT and the warnings are those of the last statement that the server saw,
+//! not of a hit. So the facts say whether a statement may run stored code, which may do all that: from its text as far as possible, and from the
+//! catalogue for the relations that it names.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::lex::mysql::is_placeholder;
 use crate::lex::mysql_words::{is_reserved, takes_brackets};
 use crate::lex::postgres::{Kind, Token};
 
-/// Names kept of one statement; with more it is taken to run anything.
+/// Limit of names stored for one statement; with more it is assumed to run anything.
 const NAMES_MAX: usize = 200;
 
 /// A name in the text: with its database, if there is one.
 pub type Name = (Option<Box<str>>, Box<str>);
 
-/// What may be done to a table.
+/// The access to a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Access {
     #[default]
@@ -28,19 +28,19 @@ pub(crate) enum Access {
     Write,
 }
 
-/// When a statement takes the snapshot of its transaction for sure.
+/// When a statement certainly takes its transaction's snapshot.
 #[derive(Debug, Default)]
 pub(crate) enum Snapshot {
-    /// It cannot be told.
+    /// Unknown.
     #[default]
     Unknown,
     /// `START TRANSACTION WITH CONSISTENT SNAPSHOT`
     AtOnce,
-    /// If a row comes back and this is a base table: it was read.
+    /// If it returns a row and this is a base table: then it read the table.
     Reading(Name),
 }
 
-/// Facts of one statement, or of several in one text.
+/// Facts about one statement, or about several in one text.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
 pub(crate) struct Facts {
@@ -52,19 +52,19 @@ pub(crate) struct Facts {
     pub(crate) snapshot: Snapshot,
     /// `CREATE TEMPORARY TABLE`
     pub(crate) temporary: bool,
-    /// Of a single statement: the temporary table that it creates.
+    /// For a single statement: the temporary table that it creates.
     pub(crate) creates: Option<Name>,
-    /// Of a single statement: the tables that it drops, temporary ones before others.
+    /// For a single statement: the tables that it drops, temporary ones before others.
     pub(crate) drops: Vec<Name>,
-    /// It runs stored code, or may.
+    /// It runs, or may run, stored code.
     pub(crate) stored_code: bool,
-    /// Native functions that it calls: names of stored ones among them are called instead.
+    /// Native functions that it calls: a stored function of the same name is called instead.
     pub(crate) calls: Vec<Box<str>>,
     /// Tables that it writes to.
     pub(crate) targets: Vec<Name>,
-    /// What it does to the other tables that it names.
+    /// Its access to the other tables that it names.
     pub(crate) access: Access,
-    /// Names that may be those of views that it reads.
+    /// Names of relations that it reads, which may be views.
     pub(crate) names: Vec<Name>,
 }
 
@@ -78,7 +78,7 @@ pub enum Hint {
 }
 
 impl Facts {
-    /// What the tokens of a statement say, whatever it is. `target`: the place of the name of the table that it writes to.
+    /// The facts from the tokens of any statement. `target`: the position of the name of the table that it writes to.
     pub(crate) fn scan(tokens: &[Token<'_>], target: Option<usize>) -> Self {
         let mut facts = Self::default();
         let mut at = 0;
@@ -87,7 +87,7 @@ impl Facts {
             match token.kind {
                 Kind::Word | Kind::Quoted => at = facts.name(tokens, at, is_target),
                 Kind::Variable => facts.reads_diagnostics |= reads_counts(token.text),
-                // Quotes may be those of names.
+                // A quoted text may be a name.
                 Kind::Text | Kind::OpaqueText => facts.stored_code |= is_called(tokens, at),
                 Kind::Hopeless => (facts.stored_code, facts.reads_diagnostics) = (true, true),
                 _ => {}
@@ -97,12 +97,12 @@ impl Facts {
         facts
     }
 
-    /// It runs stored code, whatever the catalogue says.
+    /// The facts of a statement that runs stored code, whatever the catalogue says.
     pub(crate) fn stored_code() -> Self {
         Self { stored_code: true, ..Self::default() }
     }
 
-    /// Notes the name that begins there: its last token's place.
+    /// Adds the name that begins at `at`; returns the position of its last token.
     fn name(&mut self, tokens: &[Token<'_>], at: usize, target: bool) -> usize {
         let word = |at: usize| tokens.get(at).filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted));
         let symbol = |at: usize, byte: u8| tokens.get(at).is_some_and(|token| token.kind == Kind::Symbol(byte));
@@ -136,7 +136,7 @@ impl Facts {
         end
     }
 
-    /// Of two statements in one text, or of the words and the tokens of one.
+    /// The facts of two statements in one text, or of a statement's words and tokens.
     pub(crate) fn and(mut self, other: Self) -> Self {
         (self.creates, self.drops) = (None, Vec::new());
         self.reads_diagnostics |= other.reads_diagnostics;
@@ -152,7 +152,7 @@ impl Facts {
         self
     }
 
-    /// Bytes it holds, about.
+    /// Its size in bytes, estimated.
     pub(crate) fn bytes(&self) -> usize {
         let snapshot = match &self.snapshot {
             Snapshot::Reading(name) => Some(name),
@@ -173,7 +173,7 @@ impl Facts {
     ) -> bool {
         let plain = |table: &Table| matches!(table.kind, RelationKind::Table | RelationKind::NotLogged);
         let writable = |table: &Arc<Table>| plain(table) && !table.runs_code;
-        // What is not known is a column or an alias.
+        // An unknown name is a column or an alias.
         let harmless = |name: &Name| {
             resolve(catalog, schemas, name).is_none_or(|table| match table.kind {
                 _ if self.access == Access::Write => writable(table),
@@ -188,11 +188,11 @@ impl Facts {
             || !self.names.iter().all(harmless)
     }
 
-    /// The table that it writes to, and those that foreign keys change with it. None: it may write to others that it names.
+    /// The table that it writes to, and those that foreign keys change with it. None if it may write to other tables that it names.
     pub(crate) fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
         let [target] = self.targets.as_slice() else { return None };
         let table = resolve(catalog, schemas, target).filter(|_| self.access == Access::Read)?;
-        // Other engines may write to another server's tables, or to those of this one through another connection.
+        // Other engines may write to tables of another server, or of this one over another connection.
         if table.kind != RelationKind::Table {
             return None;
         }
@@ -202,7 +202,7 @@ impl Facts {
     }
 }
 
-/// A bracket opens behind it.
+/// Whether an opening parenthesis follows.
 fn is_called(tokens: &[Token<'_>], at: usize) -> bool {
     tokens.get(at + 1).is_some_and(|token| token.kind == Kind::Symbol(b'('))
 }
@@ -221,7 +221,7 @@ fn push<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
-/// The name that a token is.
+/// The name of a token.
 pub(crate) fn unquoted(token: &Token<'_>) -> Box<str> {
     match token.text.strip_prefix('`').and_then(|text| text.strip_suffix('`')) {
         Some(name) => name.replace("``", "`").into(),
@@ -229,7 +229,7 @@ pub(crate) fn unquoted(token: &Token<'_>) -> Box<str> {
     }
 }
 
-/// `@@warning_count` and its kin.
+/// `@@warning_count` and the like.
 fn reads_counts(variable: &str) -> bool {
     let lower = variable.to_ascii_lowercase();
     lower.ends_with("warning_count") || lower.ends_with("error_count")

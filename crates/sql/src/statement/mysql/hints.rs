@@ -1,9 +1,9 @@
-//! Optimizer hints, `/*+ … */`: which of them leave the answer as it is.
+//! Optimizer hints, `/*+ … */`, that do not change the answer.
 //!
-//! Most choose an access path, and so at most which rows are shown where the statement leaves that open. `SET_VAR` changes a setting for
-//! the statement, which the cache key does not know. MariaDB takes those that it does not know for comments.
+//! Most hints choose an access path, and thus at most change which rows are returned where the statement does not determine them. `SET_VAR` changes a
+//! setting for the statement, which is not in the cache key. MariaDB takes unknown hints for comments.
 
-/// Hints that choose how a statement is run, each also with `NO_` before it.
+/// Hints that choose an execution strategy; each also exists with the prefix `NO_`.
 #[rustfmt::skip]
 const HARMLESS: &[&str] = &[
     "bka", "bnl", "derived_condition_pushdown", "group_index", "hash_join", "icp", "index", "index_merge",
@@ -12,7 +12,7 @@ const HARMLESS: &[&str] = &[
     "split_materialized", "subquery",
 ];
 
-/// Whether a hint, with its marks, holds none but these.
+/// Whether a hint, with its delimiters, contains only these.
 pub(crate) fn is_harmless(hint: &str) -> bool {
     let inner = hint.strip_prefix("/*+").and_then(|rest| rest.strip_suffix("*/"));
     let Some(mut rest) = inner.map(str::trim_start) else { return false };

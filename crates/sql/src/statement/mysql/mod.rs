@@ -1,7 +1,7 @@
-//! Statements of MySQL's dialect: their first words say what they may do; queries are parsed.
+//! Statements of MySQL's dialect: the first words decide their effect; queries are parsed.
 //!
-//! In go the tokens of a normalized query; out comes a [`Template`], as for PostgreSQL. Its [`facts`] say what a session has to know besides: hints, temporary
-//! tables, stored code, snapshots.
+//! The input is the tokens of a normalized query; the output is a [`Template`], as for PostgreSQL. Its [`facts`] are what a session needs besides:
+//! hints, temporary tables, stored code, snapshots.
 
 pub(crate) mod certain_read;
 pub(crate) mod code;
@@ -24,12 +24,12 @@ use crate::statement::parser_bounds::is_too_long;
 use crate::statement::template::{Parsed, Template};
 use crate::statement::transaction::Bracket;
 
-/// The template of a text: of one statement or several.
+/// The template of a text with one statement or several.
 pub(crate) fn template(statements: &[Vec<Token<'_>>]) -> Template {
     match statements {
         [] => Template::passing(Effect::Pure, Reason::NotSelect),
         [tokens] => statement(tokens),
-        // Its body's statements are not run now; what stands behind it cannot be told from them.
+        // The statements of its body do not run now, and statements behind it cannot be distinguished from them.
         [first, ..] if defines_routine(&words(first)) => {
             let said = || statements.iter().flat_map(|tokens| words(tokens));
             let stored_code = said().any(|word| matches!(word.as_str(), "temporary" | "call" | "execute"));
@@ -51,7 +51,7 @@ pub(crate) fn template(statements: &[Vec<Token<'_>>]) -> Template {
     }
 }
 
-/// The unquoted words in lower case, with nothing in the places of other tokens.
+/// The unquoted words in lower case; other tokens are empty strings.
 fn words(tokens: &[Token<'_>]) -> Vec<String> {
     let word = |token: &Token<'_>| match token.kind {
         Kind::Word => token.text.to_ascii_lowercase(),
@@ -65,11 +65,11 @@ fn defines_routine(words: &[String]) -> bool {
     matches!(words.first().map(String::as_str), Some("create" | "alter")) && words.iter().any(routine)
 }
 
-/// What the words of a statement other than a query say.
+/// The class of a statement other than a query, from its words.
 struct Class {
     effect: Effect,
     bracket: Option<Bracket>,
-    /// The place of the name of the table that it writes to.
+    /// The position of the name of the table that it writes to.
     target: Option<usize>,
     asks_for_data: bool,
     facts: Facts,
@@ -84,7 +84,7 @@ impl Class {
         Self { facts, ..Self::of(effect) }
     }
 
-    /// It may write to any table that it names.
+    /// A statement that may write to any table that it names.
     fn writing() -> Self {
         Self::with(Effect::Write, Facts { access: Access::Write, ..Facts::default() })
     }
@@ -93,7 +93,7 @@ impl Class {
         Self::of(Effect::TransactionControl).bracket(bracket)
     }
 
-    /// A definition that commits first.
+    /// DDL, which commits first.
     fn committing() -> Self {
         Self::of(Effect::Definition).bracket(Bracket::End)
     }
@@ -120,7 +120,7 @@ fn statement(tokens: &[Token<'_>]) -> Template {
     let Class { effect, bracket, target, asks_for_data, facts } = classify(tokens, &said);
     let mut scanned = Facts::scan(tokens, target);
     if effect == Effect::Definition {
-        // Its brackets hold columns; it calls nothing but in a SELECT.
+        // Its parentheses enclose columns; it calls functions only in a SELECT.
         scanned.stored_code = tokens.iter().any(|token| token.kind == Kind::Hopeless);
     }
     let facts = Facts { snapshot: facts.snapshot, ..scanned.and(Facts { snapshot: Snapshot::Unknown, ..facts }) };
@@ -160,7 +160,7 @@ fn classify(tokens: &[Token<'_>], words: &[&str]) -> Class {
     }
 }
 
-/// Statements that define something, and those that are not known.
+/// DDL and unknown statements.
 fn defined(words: &[&str]) -> Class {
     match words {
         ["create", "or", "replace", "temporary", ..] | ["create", "temporary", ..] => {
@@ -198,7 +198,7 @@ fn created(tokens: &[Token<'_>], words: &[&str]) -> Option<Name> {
     name_at(tokens, at).map(|(name, _)| name)
 }
 
-/// The tables of `DROP [TEMPORARY] TABLE [IF EXISTS] name, …`; none if it is more than that.
+/// The tables of `DROP [TEMPORARY] TABLE [IF EXISTS] name, …`; empty for any other form.
 fn dropped(tokens: &[Token<'_>], words: &[&str]) -> Vec<Name> {
     let at = match words {
         ["drop", "temporary", "table" | "tables", ..] => 3,
@@ -218,7 +218,7 @@ fn dropped(tokens: &[Token<'_>], words: &[&str]) -> Vec<Name> {
     Vec::new()
 }
 
-/// The name that begins there, and the place behind it.
+/// The name that begins at `at`, and the position behind it.
 fn name_at(tokens: &[Token<'_>], at: usize) -> Option<(Name, usize)> {
     let word = |at: usize| tokens.get(at).filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted));
     let point = tokens.get(at + 1).is_some_and(|token| token.kind == Kind::Symbol(b'.'));
@@ -240,7 +240,7 @@ fn names_statement(words: &[&str]) -> bool {
     words.iter().skip(1).any(begins) && !matches!(words.get(1), Some(&"table" | &"local" | &"no_write_to_binlog"))
 }
 
-/// A statement that opens or ends a transaction, read to its last word.
+/// A statement that begins or ends a transaction, parsed to its last word.
 fn control(words: &[&str]) -> Class {
     let bracket = match words {
         ["begin"] | ["begin", "work"] => Bracket::Begin(None),
@@ -305,7 +305,7 @@ fn written(tokens: &[Token<'_>], words: &[&str]) -> Class {
     if name && single { Class { target: Some(at), ..Class::of(Effect::Write) } } else { Class::writing() }
 }
 
-/// Why a query is not kept, as far as single tokens say.
+/// Why a query is not cached, as far as single tokens say.
 fn refusal(tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
     let says = |word: &str| words.contains(&word);
     let pair = |first: &str, seconds: &[&str]| {
@@ -346,11 +346,11 @@ fn query(tokens: &[Token<'_>], words: &[&str]) -> Template {
     let scanned = Facts { hint: hint(words), ..Facts::scan(tokens, None) };
     let refusal = refusal(tokens, words);
     let too_long = is_too_long(Dialect::MySql, tokens);
-    // The parser keeps the name of TABLE from its visitor.
+    // The parser's visitor does not see the name of a TABLE statement.
     let parsed = if too_long || words.contains(&"table") { None } else { parse::query(tokens) };
     let Some(query) = parsed else {
         let reason = refusal.unwrap_or(if too_long { Reason::TooLong } else { Reason::NotParsed });
-        // Without a table it reads nothing that could call.
+        // Without a table it reads nothing that could call code.
         let more = |word: &&str| matches!(*word, "from" | "into" | "next" | "with" | "table" | "update" | "delete");
         let pure = !scanned.stored_code && reason != Reason::LocksRows && !words.iter().any(more);
         let effect = if pure { Effect::Pure } else { Effect::Write };
@@ -379,7 +379,7 @@ fn query(tokens: &[Token<'_>], words: &[&str]) -> Template {
     Template { effect, verdict, survey, facts, ..Template::passing(effect, Reason::NotParsed) }
 }
 
-/// `DO` with expressions that read no table and run no code but the server's own: what SELECT would compute, and nothing comes back.
+/// `DO` with expressions that read no table and run built-in code only: it computes what SELECT would, and returns nothing.
 fn computed(tokens: &[Token<'_>]) -> Option<Template> {
     let (first, rest) = tokens.split_first().filter(|(first, _)| first.text.eq_ignore_ascii_case("do"))?;
     if first.kind != Kind::Word || assigns(tokens) || is_too_long(Dialect::MySql, tokens) {
@@ -411,8 +411,8 @@ fn name(name: &sqlparser::ast::ObjectName) -> Option<Name> {
     }
 }
 
-/// The table that must have been read if the query returns a row: the first of a FROM clause without outer joins, and no row is
-/// made of none.
+/// The table that the server must have read if the query returns a row: the first of a FROM clause without outer joins, in a query that returns no
+/// row for an empty table.
 fn first_table(query: &Query, survey: &Survey) -> Option<Name> {
     let SetExpr::Select(select) = &*query.body else { return None };
     let grouped =

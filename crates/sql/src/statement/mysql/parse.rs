@@ -1,10 +1,10 @@
-//! A statement's tokens, given to the SQL parser.
+//! Gives a statement's tokens to the SQL parser.
 //!
-//! The parser gets tokens, not text: so it cannot cut the text in another way than the servers. Names and numbers go
-//! through as they are, each placeholder as a parameter and every constant that stayed in the normalized query as some text.
+//! The parser gets tokens instead of text, so it cannot split the text differently from the servers. Names and numbers pass unchanged, each
+//! placeholder becomes a parameter, and each constant that stayed in the normalized query becomes some text.
 //!
-//! Where the parser's precedence of operators is not the servers' (XOR, BINARY), a dialect of our own corrects it: else a
-//! condition could seem to stand under AND at the top of WHERE that stands under something else.
+//! A dialect of Freshet corrects the parser's precedence of operators where it differs from the servers' (XOR, BINARY). Otherwise a condition could
+//! seem to be an operand of AND at the top of WHERE when it is not.
 
 use std::any::TypeId;
 
@@ -21,10 +21,10 @@ use crate::lex::mysql_words::is_reserved;
 use crate::lex::postgres::{Kind, Token};
 use crate::statement::parser_bounds::NESTING_MAX;
 
-/// Stands for a user or system variable: statements with one are only surveyed.
+/// Stands for a user or system variable: statements with one are not analysed further.
 const VARIABLE: &str = "@";
 
-/// The query that the tokens are; None: the parser does not understand them.
+/// The query of the tokens; None if the parser does not understand them.
 pub(crate) fn query(tokens: &[Token<'_>]) -> Option<Query> {
     let tokens = parsed(tokens)?;
     let mut parser = Parser::new(&Family).with_recursion_limit(NESTING_MAX).with_tokens(tokens);
@@ -53,7 +53,7 @@ fn parsed(tokens: &[Token<'_>]) -> Option<Vec<Parsed>> {
             Kind::Text if follows_type_of_dates(&found) => Parsed::SingleQuotedString(plain(token.text).to_owned()),
             Kind::Text | Kind::OpaqueText => Parsed::SingleQuotedString("?".to_owned()),
             Kind::Variable => Parsed::make_word(VARIABLE, Some('`')),
-            // Only a comment for MariaDB, and never more than advice for what the statement means.
+            // MariaDB takes it for a comment, and it never changes the statement's meaning.
             Kind::Hint => continue,
             Kind::Symbol(_) => {
                 let (symbol, length) = symbol(tokens.get(at - 1..).unwrap_or_default())?;
@@ -72,13 +72,13 @@ fn follows_type_of_dates(found: &[Parsed]) -> bool {
     matches!(found.last(), Some(Parsed::Word(last)) if last.quote_style.is_none() && word(&last.value))
 }
 
-/// What stands in quotation marks, if it is a date or a number for sure.
+/// The text in quotation marks, if it is certainly a date or a number.
 fn plain(text: &str) -> &str {
     let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
     if inner.bytes().all(|byte| byte.is_ascii_digit() || b"-: .".contains(&byte)) { inner } else { "?" }
 }
 
-/// The end of `CAST(x AS CHAR CHARACTER SET utf8mb4)` or `CHARSET utf8mb4)`, which the parser does not know.
+/// Whether this is the end of `CAST(x AS CHAR CHARACTER SET utf8mb4)` or `CHARSET utf8mb4)`, which the parser does not know.
 fn names_charset(tokens: &[Token<'_>]) -> bool {
     let is = |token: &Token<'_>, word: &str| token.kind == Kind::Word && token.text.eq_ignore_ascii_case(word);
     match tokens {
@@ -90,12 +90,12 @@ fn names_charset(tokens: &[Token<'_>]) -> bool {
     }
 }
 
-/// What says nothing of the rows: `SQL_CACHE`, `SQL_NO_CACHE`, `SQL_CALC_FOUND_ROWS`.
+/// Words that do not affect the rows: `SQL_CACHE`, `SQL_NO_CACHE`, `SQL_CALC_FOUND_ROWS`.
 fn is_aside(word: &str) -> bool {
     ["sql_cache", "sql_no_cache", "sql_calc_found_rows"].iter().any(|aside| word.eq_ignore_ascii_case(aside))
 }
 
-/// Whether only SELECT and its modifiers stand directly before.
+/// Whether only SELECT and its modifiers precede directly.
 fn follows_select(found: &[Parsed]) -> bool {
     found.last().is_some_and(|last| match last {
         Parsed::Word(word) => matches!(
@@ -127,7 +127,7 @@ fn word(text: &str, next: Option<&Token<'_>>, before: &[Parsed]) -> Parsed {
     };
     let behind_point = matches!(before.last(), Some(Parsed::Period));
     if behind_point {
-        // Whatever it is spelled like, it is a name there.
+        // Here it is a name, even if it is spelled like a keyword.
         Parsed::make_word(text, Some('`'))
     } else if lower == "mod" && behind_value() {
         Parsed::Mod
@@ -138,15 +138,14 @@ fn word(text: &str, next: Option<&Token<'_>>, before: &[Parsed]) -> Parsed {
     }
 }
 
-/// An identifier in backquotes; None: an empty one.
+/// An identifier in backquotes; None if it is empty.
 fn quoted(text: &str) -> Option<Parsed> {
     let name = text.strip_prefix('`')?.strip_suffix('`')?.replace("``", "`");
-    // Names that stand for something else here are not read.
+    // Names with a special meaning here are not read.
     (!name.is_empty() && name != VARIABLE && !name.contains('\u{1}')).then(|| Parsed::make_word(&name, Some('`')))
 }
 
-/// The operator or punctuation that the first token begins, and how many tokens it takes: as many as the server's scanner
-/// takes for one symbol.
+/// The operator or punctuation that begins with the first token, and its number of tokens: those that the server's scanner takes for one symbol.
 fn symbol(tokens: &[Token<'_>]) -> Option<(Parsed, usize)> {
     let byte = |at: usize| match tokens.get(at) {
         Some(Token { kind: Kind::Symbol(byte), spaced, .. }) if at == 0 || !spaced => Some(*byte),
@@ -183,7 +182,7 @@ fn symbol(tokens: &[Token<'_>]) -> Option<(Parsed, usize)> {
         (b'.', ..) => (Parsed::Period, 1),
         _ => return None,
     };
-    // `=!`, `<<=` and the like: the server's scanner has rules of its own for them.
+    // `=!`, `<<=` and the like: the server's scanner has special rules for them.
     (run <= length).then_some((symbol, length))
 }
 
@@ -216,7 +215,7 @@ impl Dialect for Family {
         }
     }
 
-    /// BINARY binds closer than any other operator; the parser would let it take all that follows.
+    /// BINARY binds closer than any other operator; the parser would apply it to all that follows.
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         if !parser.parse_keyword(Keyword::BINARY) {
             return None;

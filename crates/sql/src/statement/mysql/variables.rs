@@ -1,8 +1,8 @@
-//! System variables whose values are part of the cache key, so that a statement that shows them can be kept.
+//! System variables whose values are part of the cache key, so that statements that return them can be cached.
 
 use crate::lex::postgres::{Kind, Token};
 
-/// Those for which Freshet asks each session (`question.rs` of `proxy`), for its own values. What a server does not know is an error.
+/// Variables whose values Freshet reads for each session (`question.rs` of `proxy`). A variable that the server does not know is an error.
 #[rustfmt::skip]
 pub const KNOWN: &[&str] = &[
     "character_set_client", "character_set_connection", "character_set_database", "character_set_results",
@@ -13,8 +13,8 @@ pub const KNOWN: &[&str] = &[
     "version", "version_comment",
 ];
 
-/// Those that cannot change while a server runs, and are the same for all sessions. A restart ends the change stream, and with it all
-/// entries. Other global variables are never known: who changes one leaves no trace in the binlog.
+/// Variables that cannot change while a server runs and are the same for all sessions. A restart ends the change stream, and with it all entries.
+/// Other global variables are never cached: the binlog does not contain their changes.
 #[rustfmt::skip]
 const CONSTANT: &[&str] = &[
     "basedir", "character_set_system", "datadir", "hostname", "innodb_page_size", "innodb_version", "license", "log_bin",
@@ -22,7 +22,7 @@ const CONSTANT: &[&str] = &[
     "tmpdir", "version", "version_comment", "version_compile_machine", "version_compile_os",
 ];
 
-/// Whether a query shows variables of these only. One that reads tables as well is not analysed.
+/// Whether a query returns variables of these only. A query that also reads tables is not analysed.
 pub(crate) fn are_known(tokens: &[Token<'_>]) -> bool {
     let reads = |token: &Token<'_>| token.kind == Kind::Word && token.text.eq_ignore_ascii_case("from");
     let known = |token: &Token<'_>| token.kind != Kind::Variable || is_known(token.text);

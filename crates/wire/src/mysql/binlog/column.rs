@@ -1,60 +1,60 @@
-//! How the values of a column are written, and their normal form.
+//! The encoding of a column's values, and their normal form.
 //!
-//! The type codes and their metadata are those of `enum_field_types` and of `Table_map_event` (`libbinlogevents/include/
-//! rows_event.h`); what each column's values look like is `calc_field_size` and `unpack` of the servers.
+//! The type codes and their metadata are those of `enum_field_types` and of `Table_map_event` (`libbinlogevents/include/rows_event.h`). The encoding
+//! of the values is that of `calc_field_size` and `unpack` in the servers.
 
 use freshet_types::{Cell, ValueType};
 
 use crate::mysql::binlog::decimal;
 use crate::reader::{Malformed, Reader};
 
-/// Text of a BLOB or TEXT value longer than this is not kept.
+/// The text of a longer BLOB or TEXT value is not stored.
 const BLOB_BYTES_MAX: usize = 1024;
 
-/// A column of a table as the log describes it.
+/// A column of a table, as the log describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// How its values are written.
+    /// The encoding of its values.
     pub form: Form,
-    /// Whether it is unsigned; None: it is not numeric, or the log does not say.
+    /// Whether it is unsigned; None if it is not numeric or the log does not say.
     pub unsigned: Option<bool>,
 }
 
-/// How values are written, and which have a normal form.
+/// The encoding of values, which also says whether they have a normal form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// An integer of so many bytes.
+    /// An integer of this many bytes.
     Int(u8),
     /// A decimal.
     Decimal {
-        /// Digits in all.
+        /// Number of all digits.
         precision: u8,
-        /// Digits behind the point.
+        /// Number of digits behind the point.
         scale: u8,
     },
-    /// A string behind a length of so many bytes.
+    /// A string behind a length of this many bytes.
     Text(u8),
-    /// A BLOB or TEXT behind a length of so many bytes.
+    /// A BLOB or TEXT behind a length of this many bytes.
     Blob(u8),
-    /// FLOAT and DOUBLE, by their bytes.
+    /// FLOAT or DOUBLE, of this many bytes.
     Float(u8),
     /// DATE.
     Date,
-    /// DATETIME, with so many bytes behind the seconds.
+    /// DATETIME, with this many bytes of fraction.
     DateTime(u8),
-    /// TIMESTAMP, the same.
+    /// TIMESTAMP, with this many bytes of fraction.
     Timestamp(u8),
-    /// BIT, of so many bytes.
+    /// BIT, of this many bytes.
     Bits(u16),
-    /// Something without a normal form, behind a length of so many bytes.
+    /// A value without a normal form, behind a length of this many bytes.
     Opaque(u8),
-    /// Something without a normal form, of so many bytes.
+    /// A value without a normal form, of this many bytes.
     Fixed(u16),
 }
 
 impl Form {
-    /// Reads the metadata of a column of this type. None if the type is not known, or its values cannot be told apart:
-    /// the date and time types of before MySQL 5.6, whose length MariaDB does not say.
+    /// Reads the metadata of a column of this type. None if the type is unknown or its values have no known length: MariaDB does not state the length
+    /// of the date and time types from before MySQL 5.6.
     pub(super) fn decode(kind: u8, metadata: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
         const WHAT: &str = "column metadata";
         let fraction = |metadata: &mut Reader<'_>| match metadata.u8(WHAT)? {
@@ -87,7 +87,7 @@ impl Form {
             17 => Self::Timestamp(fraction(metadata)?),
             18 => Self::DateTime(fraction(metadata)?),
             19 => Self::Fixed(3 + u16::from(fraction(metadata)?)),
-            // BLOB and VARCHAR of MariaDB with COMPRESSED, VECTOR, JSON, GEOMETRY
+            // MariaDB's COMPRESSED BLOB and VARCHAR, VECTOR; JSON, GEOMETRY
             140 | 242 | 245 | 255 => Self::Opaque(prefix(metadata)?),
             141 => Self::Opaque(prefix_of(metadata.le_u16(WHAT)?)),
             246 => {
@@ -107,8 +107,8 @@ impl Form {
     }
 }
 
-/// The metadata of CHAR, BINARY, ENUM and SET: the real type, of which two bits belong to the length if they are not both
-/// set (`Field_string::do_save_field_metadata`).
+/// The metadata of CHAR, BINARY, ENUM and SET: the real type. Two of its bits belong to the length unless both are set
+/// (`Field_string::do_save_field_metadata`).
 fn string(real: u8, length: u8) -> Option<Form> {
     const ENUM: u8 = 247;
     const SET: u8 = 248;
@@ -141,7 +141,7 @@ impl Column {
                 let packed = big_endian(reader.bytes(5, "date and time")?) & 0x7F_FFFF_FFFF;
                 let micros = micros(reader, fraction)?;
                 let (day, time) = (packed >> 17, packed & 0x1_FFFF);
-                // Thirteen months make a year here: one of them is 0.
+                // A year counts thirteen months, because month 0 exists.
                 let (months, day) = (day / 32, day % 32);
                 let day = (months / 13) << 9 | (months % 13) << 5 | day;
                 let (hours, minutes, seconds) = (time >> 12, time >> 6 & 63, time & 63);
@@ -162,7 +162,7 @@ impl Column {
         }
     }
 
-    /// None if it is one of two, signed or not.
+    /// The value of an integer; None if it depends on an unknown sign.
     fn integer(self, little_endian: &[u8]) -> Option<i128> {
         let unsigned = little_endian.iter().rev().fold(0_i128, |sum, byte| sum << 8 | i128::from(*byte));
         let bits = little_endian.len() * 8;
@@ -176,7 +176,7 @@ impl Column {
     }
 }
 
-/// `float4get` and `float8get` of the servers: IEEE 754, the lowest byte first.
+/// `float4get` and `float8get` of the servers: IEEE 754, little-endian.
 fn float(reader: &mut Reader<'_>, bytes: u8) -> Result<Cell, Malformed> {
     let raw = reader.bytes(usize::from(bytes), "floating-point number")?;
     let shown = match (<[u8; 4]>::try_from(raw), <[u8; 8]>::try_from(raw)) {
@@ -187,12 +187,12 @@ fn float(reader: &mut Reader<'_>, bytes: u8) -> Result<Cell, Malformed> {
     Ok(text(shown.as_bytes()))
 }
 
-/// A day in five bits, a month in four, the year above.
+/// The lowest five bits are the day, the next four the month, the rest the year.
 fn date(packed: u64) -> String {
     format!("{:04}-{:02}-{:02}", packed >> 9, packed >> 5 & 15, packed & 31)
 }
 
-/// The part of a second, whose bytes hold two digits each (`my_timestamp_from_binary`).
+/// The fraction of a second, two digits a byte (`my_timestamp_from_binary`).
 fn micros(reader: &mut Reader<'_>, bytes: u8) -> Result<u64, Malformed> {
     let fraction = big_endian(reader.bytes(usize::from(bytes), "fraction of a second")?);
     Ok(fraction * 100_u64.pow(3_u32.saturating_sub(u32::from(bytes))))
@@ -210,7 +210,7 @@ fn text(bytes: &[u8]) -> Cell {
     Cell::Text(bytes.into())
 }
 
-/// A value behind a length of so many bytes.
+/// A value behind a length of this many bytes.
 fn prefixed<'a>(reader: &mut Reader<'a>, prefix: u8) -> Result<&'a [u8], Malformed> {
     let length = reader.bytes(usize::from(prefix), "value length")?;
     let length = length.iter().rev().fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));

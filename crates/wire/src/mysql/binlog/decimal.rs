@@ -1,4 +1,4 @@
-//! DECIMAL values: groups of nine digits in four bytes each, fewer digits in fewer bytes (`bin2decimal` in `decimal.c`).
+//! DECIMAL values: groups of nine digits in four bytes each; a group of fewer digits takes fewer bytes (`bin2decimal` in `decimal.c`).
 
 use std::fmt::Write;
 
@@ -11,15 +11,15 @@ const DIGITS_PER_GROUP: u8 = 9;
 /// Bytes that 0 to 9 digits take.
 const BYTES_OF_DIGITS: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 
-/// Reads a decimal to its text: digits without leading zeros, as many behind the point as the column has.
+/// Decodes a decimal to text: no leading zeros, and as many digits behind the point as the column has.
 pub(super) fn decode(reader: &mut Reader<'_>, precision: u8, scale: u8) -> Result<String, Malformed> {
     let whole = precision.saturating_sub(scale);
-    // The incomplete group stands outermost: at the left of the whole digits, at the right of the others.
+    // The incomplete group is the outermost one: the first of the integer part, the last of the fraction.
     let whole_groups = [whole % DIGITS_PER_GROUP].into_iter().chain(full(whole));
     let part_groups = full(scale).chain([scale % DIGITS_PER_GROUP]);
     let bytes: usize = whole_groups.clone().chain(part_groups.clone()).map(bytes_of).sum();
     let raw = reader.bytes(bytes, "decimal")?;
-    // Negative numbers have all bits inverted, then the first one inverted again for all.
+    // All bits of a negative number are inverted; then the first bit of every number is inverted.
     let negative = raw.first().is_some_and(|byte| byte & 0x80 == 0);
     let mask = if negative { 0xff } else { 0 };
     let mut plain: Vec<u8> = raw.iter().map(|byte| byte ^ mask).collect();

@@ -1,4 +1,4 @@
-//! The requests for the binlog, and the packets of the answer.
+//! The requests for the binlog, and the packets of the server's answer.
 
 use freshet_types::GtidSet;
 
@@ -7,7 +7,7 @@ use crate::reader::{Malformed, Reader};
 const COM_BINLOG_DUMP: u8 = 0x12;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// Requests the events from a position on. No server or replica may have this `server_id`.
+/// Requests the events from a position on. No server and no other replica may use this `server_id`.
 pub fn dump(file: &str, offset: u32, server_id: u32) -> Vec<u8> {
     let mut out = vec![COM_BINLOG_DUMP];
     out.extend(offset.to_le_bytes());
@@ -19,7 +19,7 @@ pub fn dump(file: &str, offset: u32, server_id: u32) -> Vec<u8> {
 
 /// Requests all transactions of MySQL except these.
 pub fn dump_gtid(known: &GtidSet, server_id: u32) -> Vec<u8> {
-    /// Where the first event of a file is; the file is the server's choice.
+    /// The offset of a file's first event; the server chooses the file.
     const OFFSET: u64 = 4;
     let mut sources: Vec<(u128, Vec<(u64, u64)>)> = Vec::new();
     for (source, first, last) in known.iter() {
@@ -34,7 +34,7 @@ pub fn dump_gtid(known: &GtidSet, server_id: u32) -> Vec<u8> {
         set.extend((ranges.len() as u64).to_le_bytes());
         for (first, last) in ranges {
             set.extend(first.to_le_bytes());
-            // The end is the first number that is not in the range.
+            // A range's end is the first number behind it.
             set.extend(last.saturating_add(1).to_le_bytes());
         }
     }
@@ -48,12 +48,12 @@ pub fn dump_gtid(known: &GtidSet, server_id: u32) -> Vec<u8> {
     out
 }
 
-/// A packet of a dump that is no error.
+/// A packet of a dump, other than an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
     /// An event: header, body, checksum.
     Event(&'a [u8]),
-    /// There will be no more.
+    /// The end of the dump.
     End,
 }
 

@@ -1,4 +1,4 @@
-//! The content of binlog events.
+//! The contents of binlog events.
 
 use std::borrow::Cow;
 
@@ -10,81 +10,81 @@ use crate::reader::{Malformed, Reader};
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// How the events that follow are written.
+    /// The format of the events that follow.
     Format {
-        /// The server's version, with zeros behind it cut off.
+        /// The server's version, without trailing zeros.
         server_version: &'a [u8],
-        /// Whether they end with a checksum.
+        /// Whether events end with a checksum.
         checksum: Checksum,
     },
-    /// The log goes on in another file.
+    /// The log continues in another file.
     Rotate {
-        /// Offset there.
+        /// The offset in that file.
         offset: u64,
-        /// Its name.
+        /// The file's name.
         file: &'a [u8],
     },
     /// A statement.
     Query(Query<'a>),
     /// The end of a transaction.
     Xid,
-    /// The table that a number stands for, in the row events that follow.
+    /// The table of a table id, for the row events that follow.
     TableMap(TableMap<'a>),
     /// Changed rows.
     Rows(Rows<'a>),
-    /// Rows changed in parts of their JSON values (MySQL's PARTIAL_UPDATE_ROWS).
+    /// Rows of which parts of JSON values changed (MySQL's PARTIAL_UPDATE_ROWS).
     PartialUpdate {
-        /// The table's number.
+        /// The table's id.
         table: u64,
     },
-    /// MariaDB: a group begins.
+    /// MariaDB: a transaction begins.
     MariadbGtid(MariadbGtid),
-    /// MySQL: a group begins.
+    /// MySQL: a transaction begins.
     Gtid {
-        /// UUID of the server that it was committed on first.
+        /// UUID of the server that first committed it.
         source: u128,
-        /// Its number there.
+        /// Its number at that server.
         number: u64,
     },
-    /// MySQL: a group begins, without a GTID.
+    /// MySQL: a transaction without a GTID begins.
     AnonymousGtid,
-    /// A distributed transaction was prepared, and ends its group.
+    /// An XA transaction was prepared; this ends its group of events.
     XaPrepare {
         /// It was committed in one phase.
         one_phase: bool,
     },
-    /// MySQL: the events of a transaction in one, unpacked, without checksums; None if that is too much.
+    /// MySQL: all events of a transaction in one, decompressed, without checksums; None if they are too large.
     Payload(Option<Cow<'a, [u8]>>),
-    /// The server has nothing to send; everything before was sent.
+    /// The server has no event to send; it has sent everything before.
     Heartbeat {
-        /// Offset in the current file: all 64 bits of it, or only the header says.
+        /// Offset in the current file. It is None if only the event's header has it, with 32 bits.
         offset: Option<u64>,
     },
-    /// Something happened that may be missing in the log.
+    /// Something happened that the log may not contain.
     Incident,
     /// The server was stopped.
     Stop,
-    /// A part of a statement that changes rows: the log is in statement format here.
+    /// A part of a statement that changes rows: the log has the statement format here.
     Statement,
-    /// It changes nothing.
+    /// An event that changes nothing.
     Information,
-    /// It means something that this version does not follow.
+    /// An event that this version does not support.
     Unsupported(&'static str),
 }
 
 /// A statement in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
-    /// The current database when it ran; may be empty.
+    /// The default database of the statement; may be empty.
     pub schema: &'a [u8],
-    /// Its text, in the character set of its client.
+    /// Its text, in the client's character set.
     pub sql: Cow<'a, [u8]>,
 }
 
-/// The start of a group in MariaDB.
+/// The start of a transaction in MariaDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MariadbGtid {
-    /// Number within domain and server.
+    /// Number within the domain and the server.
     pub sequence: u64,
     /// Replication domain.
     pub domain: u32,
@@ -93,7 +93,7 @@ pub struct MariadbGtid {
 }
 
 impl MariadbGtid {
-    /// `FL_STANDALONE`: the group is one statement, and nothing tells its end.
+    /// `FL_STANDALONE`: the group consists of one statement and has no end event.
     pub fn is_standalone(&self) -> bool {
         self.flags & 1 != 0
     }
@@ -157,7 +157,7 @@ impl<'a> Event<'a> {
             169 => rows(reader, RowsKind::Write, Version::TwoCompressed)?,
             170 => rows(reader, RowsKind::Update, Version::TwoCompressed)?,
             171 => rows(reader, RowsKind::Delete, Version::TwoCompressed)?,
-            // Also those of servers before 5.1.
+            // This includes the events of servers before 5.1.
             tag => return Err(Malformed::UnknownTag { what: "binlog event", tag }),
         })
     }
@@ -165,7 +165,7 @@ impl<'a> Event<'a> {
 
 const FORMAT_DESCRIPTION: u8 = 15;
 
-/// Post-header lengths of the events that are read here, as the servers that are followed have them.
+/// Post-header lengths of the event types that are decoded here, in all supported servers.
 const LENGTHS: [(usize, u8); 6] = [(2, 13), (4, 8), (19, 8), (23, 8), (24, 8), (25, 8)];
 
 fn format<'a>(bytes: &'a [u8], header: Header, body: &'a [u8]) -> Result<Event<'a>, Malformed> {
@@ -180,7 +180,7 @@ fn format<'a>(bytes: &'a [u8], header: Header, body: &'a [u8]) -> Result<Event<'
     if usize::from(reader.u8("header length")?) != super::HEADER_BYTES {
         return Err(Malformed::Invalid("header length"));
     }
-    // Length of each type's post-header, the checksum's kind, and room for a checksum even where there is none.
+    // The rest of the event: a post-header length for each type, the kind of checksum, and space for a checksum even if there is none.
     let lengths_bytes = reader.remaining().checked_sub(1 + CHECKSUM_BYTES).ok_or(Malformed::Truncated("lengths"))?;
     let lengths = reader.bytes(lengths_bytes, "post-header lengths")?;
     if LENGTHS.iter().any(|(kind, length)| lengths.get(kind - 1) != Some(length)) {
@@ -209,7 +209,7 @@ fn query(mut reader: Reader<'_>, compressed: bool) -> Result<Event<'_>, Malforme
     if !compressed {
         return Ok(Event::Query(Query { schema, sql: sql.into() }));
     }
-    // A text that is too large is none that defines something.
+    // A text that is too large is not DDL.
     Ok(unpack::zlib(sql)?.map_or(Event::Statement, |sql| Event::Query(Query { schema, sql: sql.into() })))
 }
 
@@ -219,7 +219,7 @@ fn rows(reader: Reader<'_>, kind: RowsKind, version: Version) -> Result<Event<'_
 
 fn gtid(mut reader: Reader<'_>) -> Result<Event<'_>, Malformed> {
     let _flags = reader.u8("GTID flags")?;
-    // A number in the order in which a UUID is written.
+    // As a number, in the order in which a UUID is written.
     let source = reader.array("GTID source").map(u128::from_be_bytes)?;
     let number = reader.le_u64("GTID number")?;
     if number == 0 { Err(Malformed::Invalid("GTID number")) } else { Ok(Event::Gtid { source, number }) }

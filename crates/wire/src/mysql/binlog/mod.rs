@@ -1,16 +1,16 @@
-//! The binlog of MySQL and MariaDB, in files and in the stream of a dump (MySQL's source documentation, "Binary log event
-//! types"; `libbinlogevents/` and `sql/log_event.h` of MySQL, `sql/log_event.h` of MariaDB).
+//! The binlog of MySQL and MariaDB, in files and in a dump's stream (MySQL's source documentation, "Binary log event types"; `libbinlogevents/` and
+//! `sql/log_event.h` of MySQL, `sql/log_event.h` of MariaDB).
 //!
-//! # What is hard
+//! # Difficulties
 //!
-//! - *An event that is skipped may be a change that is missed.* So every type is listed in [`Event::decode`], and one that is
-//!   not is an error. MariaDB and MySQL give different meanings to few numbers: those from 160 are MariaDB's.
-//! - *The last four bytes may be a checksum*, as the format description says that comes first. Before it comes a rotation,
-//!   of which nobody says whether it has one ([`Checksum::Unknown`]).
-//! - *Compressed events announce their size.* It is not believed: they are unpacked up to a bound ([`UNPACKED_BYTES_MAX`]),
-//!   and what is larger is told as such, since a large transaction is no error.
+//! - *A skipped event may be a missed change.* So [`Event::decode`] lists every type, and an unknown type is an error. MariaDB and MySQL use the same
+//!   number for different types only rarely: MariaDB's own types begin at 160.
+//! - *The last four bytes may be a checksum*, as the format description at the start of the stream says. A rotation comes before it, and nothing says
+//!   whether that one has a checksum ([`Checksum::Unknown`]).
+//! - *A compressed event announces its size*, which may be wrong. Events are decompressed up to a bound ([`UNPACKED_BYTES_MAX`]). A larger event is
+//!   reported as too large, not as an error, because a large transaction is valid.
 //!
-//! Values are decoded straight to [`Cell`](freshet_types::Cell)s, since their text form is made here in any case.
+//! Values are decoded directly to [`Cell`](freshet_types::Cell)s, since the log has no text form of them.
 
 mod column;
 mod decimal;
@@ -29,13 +29,13 @@ pub use unpack::UNPACKED_BYTES_MAX;
 
 use crate::reader::{Malformed, Reader};
 
-/// The first bytes of a binlog file; events follow.
+/// The first bytes of a binlog file; events follow them.
 pub const MAGIC: [u8; 4] = *b"\xfebin";
-/// Bytes of the header that all events begin with.
+/// Bytes of the header at the start of every event.
 pub const HEADER_BYTES: usize = 19;
 
 const CHECKSUM_BYTES: usize = 4;
-/// `LOG_EVENT_BINLOG_IN_USE_F`: set in the file as long as it is written, after the checksum was made.
+/// `LOG_EVENT_BINLOG_IN_USE_F`: set in the file while the server writes to it, after the checksum was computed.
 const FLAG_IN_USE: u16 = 0x1;
 /// `LOG_EVENT_ARTIFICIAL_F`
 const FLAG_ARTIFICIAL: u16 = 0x20;
@@ -43,25 +43,25 @@ const FLAG_ARTIFICIAL: u16 = 0x20;
 /// Whether events end with a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Before the format description: they do, if the last bytes are the checksum of those before.
+    /// Before the format description: an event has one if its last bytes are the checksum of the bytes before.
     #[default]
     Unknown,
-    /// They do not.
+    /// They have none.
     None,
     /// CRC-32, which is verified.
     Crc32,
 }
 
-/// What all events begin with.
+/// The header of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Type code.
     pub kind: u8,
-    /// Number of the server that made the event.
+    /// `server_id` of the server that wrote the event.
     pub server: u32,
-    /// Bytes of the event, header and checksum included.
+    /// Bytes of the event, with header and checksum.
     pub size: u32,
-    /// Offset in the file where the event ends, its low 32 bits; 0 if it is not from the file.
+    /// Offset in the file at which the event ends, its low 32 bits; 0 if the event is in no file.
     pub end: u32,
     /// Flags.
     pub flags: u16,
@@ -79,14 +79,13 @@ impl Header {
         Ok(Self { kind, server, size, end, flags })
     }
 
-    /// It was made for the dump and is in no file.
+    /// The event was made for the dump and is in no file.
     pub fn is_artificial(&self) -> bool {
         self.flags & FLAG_ARTIFICIAL != 0
     }
 }
 
-/// Takes the first event off a sequence of events, as in a file behind [`MAGIC`] and in a transaction's payload. None at
-/// the end.
+/// Takes the first event off a sequence of events: the part of a file behind [`MAGIC`], or a transaction's payload. None at the end.
 pub fn split<'a>(events: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Malformed> {
     if events.is_empty() {
         return Ok(None);
@@ -99,7 +98,7 @@ pub fn split<'a>(events: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Malformed>
     events.bytes(size, "event").map(Some)
 }
 
-/// The body of an event without header and checksum. A format description has a checksum always, and knows of it.
+/// The body of an event without header and checksum. A format description always has a checksum, which it accounts for.
 fn body(bytes: &[u8], header: Header, checksum: Checksum) -> Result<&[u8], Malformed> {
     if header.size as usize != bytes.len() {
         return Err(Malformed::Invalid("event size"));
@@ -115,7 +114,7 @@ fn body(bytes: &[u8], header: Header, checksum: Checksum) -> Result<&[u8], Malfo
     }
 }
 
-/// Whether the last four bytes are the checksum of those before.
+/// Whether the last four bytes are the checksum of the bytes before.
 fn checksum_holds(bytes: &[u8], header: Header) -> bool {
     const FLAGS_AT: usize = 17;
     let Some((event, [a, b, c, d])) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else { return false };

@@ -1,4 +1,4 @@
-//! Row events: which columns they carry, and the rows.
+//! Row events: the columns that they contain, and the rows.
 
 use std::borrow::Cow;
 
@@ -8,55 +8,55 @@ use crate::mysql::binlog::column::Column;
 use crate::mysql::binlog::unpack;
 use crate::reader::{Malformed, Reader};
 
-/// What happened to the rows of an event.
+/// The change of the rows of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowsKind {
-    /// They came.
+    /// Inserted.
     Write,
-    /// They changed.
+    /// Updated.
     Update,
-    /// They went.
+    /// Deleted.
     Delete,
 }
 
-/// How a row event is written.
+/// The format of a row event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// WRITE_ROWS_EVENT_V1 and so on, all that MariaDB writes.
+    /// WRITE_ROWS_EVENT_V1 and the like; MariaDB writes only these.
     One,
-    /// With a header of its own, as MySQL writes.
+    /// Version 2 with an extra header, which MySQL writes.
     Two,
-    /// The rows packed.
+    /// Version 1, with compressed rows.
     OneCompressed,
-    /// The rows packed.
+    /// Version 2, with compressed rows.
     TwoCompressed,
 }
 
 /// Changed rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows<'a> {
-    /// What happened to them.
+    /// The change.
     pub kind: RowsKind,
-    /// The table's number.
+    /// The table's id.
     pub table: u64,
-    /// Columns of the table.
+    /// Number of the table's columns.
     columns: usize,
-    /// A bit for each column that the images have: those before if there are two.
+    /// A bit for each column that the row images contain; in an update, the before image.
     first: &'a [u8],
-    /// For those after, in an update.
+    /// In an update, the same for the after image.
     second: &'a [u8],
-    /// The images; None if there are too many to unpack.
+    /// The row images; None if they are too large to decompress.
     data: Option<Cow<'a, [u8]>>,
 }
 
-/// What is known of one row. Columns that the log does not carry are [`Cell::Absent`].
+/// One changed row. Columns that the log does not contain are [`Cell::Absent`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
-    /// It came.
+    /// Inserted.
     Write(Row),
-    /// It changed: before, after.
+    /// Updated: before, after.
     Update(Row, Row),
-    /// It went.
+    /// Deleted.
     Delete(Row),
 }
 
@@ -65,7 +65,7 @@ impl<'a> Rows<'a> {
         let table = reader.le_u48("table number")?;
         let _flags = reader.le_u16("row flags")?;
         if matches!(version, Version::Two | Version::TwoCompressed) {
-            // The length counts itself.
+            // The length includes its own bytes.
             let extra = reader.le_u16("extra row data")?.checked_sub(2).ok_or(Malformed::Invalid("extra row data"))?;
             reader.bytes(usize::from(extra), "extra row data")?;
         }
@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
         Ok(Self { kind, table, columns, first, second, data })
     }
 
-    /// Ends the statement and holds no row: `~0` in as many bytes as a table's number has, or had.
+    /// Ends the statement and holds no row: `~0` in as many bytes as a table id has, or had in older versions.
     pub fn is_dummy(&self) -> bool {
         matches!(self.table, 0xff_ffff | 0xffff_ffff | 0xffff_ffff_ffff) && self.has_no_data()
     }
@@ -88,8 +88,8 @@ impl<'a> Rows<'a> {
         self.data.as_ref().is_some_and(|data| data.is_empty())
     }
 
-    /// The rows, of a table with these columns. None if they cannot be told: there are too many of them, or they carry no
-    /// column at all (an INSERT of nothing but defaults under `binlog_row_image = MINIMAL`).
+    /// The rows, for a table with these columns. None if they are unknown: the event is too large, or it contains no column at all (an INSERT of
+    /// defaults only, under `binlog_row_image = MINIMAL`).
     pub fn images<'r>(&'r self, table: &'r [Column]) -> Result<Option<Images<'r>>, Malformed> {
         if table.len() != self.columns {
             return Err(Malformed::Invalid("column count"));
@@ -99,7 +99,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The rows of an event, one after the other.
+/// Iterates over the rows of an event.
 #[derive(Clone, Debug)]
 pub struct Images<'r> {
     rows: &'r Rows<'r>,
@@ -117,7 +117,7 @@ impl Iterator for Images<'_> {
         }
         let image = self.image();
         if image.is_err() || self.reader.remaining() == before {
-            // The rest makes no sense then.
+            // After an error the rest cannot be decoded.
             self.reader.rest();
         }
         Some(image)
@@ -132,7 +132,7 @@ impl Images<'_> {
             RowsKind::Delete => Image::Delete(first),
             RowsKind::Update => {
                 let mut second = self.row(self.rows.second)?;
-                // What an image after leaves out did not change.
+                // A column that is missing in the after image did not change.
                 for (at, (after, before)) in second.iter_mut().zip(&first).enumerate() {
                     match before {
                         _ if bit(self.rows.second, at) => {}
@@ -162,7 +162,7 @@ impl Images<'_> {
     }
 }
 
-/// A bit of a bitmap, the lowest bit of the first byte first.
+/// A bit of a bitmap; the first column is the lowest bit of the first byte.
 fn bit(bitmap: &[u8], at: usize) -> bool {
     bitmap.get(at / 8).is_some_and(|byte| byte & (1 << (at % 8)) != 0)
 }

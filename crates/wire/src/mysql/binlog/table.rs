@@ -1,24 +1,24 @@
-//! TABLE_MAP: which table a number stands for, and what its columns look like.
+//! TABLE_MAP: the table that an id stands for, and its columns.
 
 use crate::mysql::binlog::column::{Column, Form};
 use crate::reader::{Malformed, Reader};
 
-/// A table as row events name it.
+/// A table, as row events refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMap<'a> {
-    /// Its number, for the row events that follow.
+    /// Its id in the row events that follow.
     pub id: u64,
     /// Its database.
     pub schema: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// Its columns; None if there is one whose values cannot be read.
+    /// Its columns; None if the values of one of them cannot be decoded.
     pub columns: Option<Vec<Column>>,
     /// Their names, under `binlog_row_metadata = FULL`.
     pub names: Option<Vec<&'a str>>,
 }
 
-/// Fields of the optional metadata, as far as they are read here.
+/// The fields of the optional metadata that are read.
 const SIGNEDNESS: u8 = 1;
 const COLUMN_NAME: u8 = 4;
 
@@ -40,7 +40,7 @@ impl<'a> TableMap<'a> {
             match field {
                 SIGNEDNESS => sign(kinds, value, columns.as_deref_mut())?,
                 COLUMN_NAME => names = Some(column_names(value, count)?),
-                // Character sets, members of ENUM and SET, keys, visibility: nothing that values need.
+                // Character sets, members of ENUM and SET, keys, visibility: not needed to decode values.
                 _ => {}
             }
         }
@@ -48,7 +48,7 @@ impl<'a> TableMap<'a> {
     }
 }
 
-/// A name behind its length, with a zero behind it.
+/// A name, with its length before it and a zero behind it.
 fn name<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a str, Malformed> {
     let name = reader.lenenc_bytes(what)?;
     if reader.u8(what)? != 0 {
@@ -68,9 +68,8 @@ fn columns(kinds: &[u8], metadata: &[u8]) -> Result<Option<Vec<Column>>, Malform
     Ok(Some(columns))
 }
 
-/// One bit for each column of a numeric type, the first one in the highest bit. YEAR is one of them in some versions
-/// (`has_signedess_information_type`) and not in others (MySQL 8.0.15), so behind a YEAR only that counts which is the same
-/// either way.
+/// One bit for each column of a numeric type; the first one is the highest bit. YEAR is numeric in some versions (`has_signedess_information_type`)
+/// and not in others (MySQL 8.0.15). So behind a YEAR column a sign is used only if it is the same either way.
 fn sign(kinds: &[u8], bits: &[u8], columns: Option<&mut [Column]>) -> Result<(), Malformed> {
     const YEAR: u8 = 13;
     let numeric = |kind: u8| matches!(kind, 0..=5 | 8 | 9 | 246);

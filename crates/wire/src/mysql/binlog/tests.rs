@@ -1,5 +1,5 @@
-//! Events as MySQL 8.0.15 and MariaDB 10.11 wrote them. Transaction payloads, which MySQL writes from 8.0.20 on, are made
-//! of its own events, packed by zstd 1.5.
+//! Events that MySQL 8.0.15 and MariaDB 10.11 wrote. The transaction payloads, which MySQL writes from 8.0.20 on, consist of such events, compressed
+//! by zstd 1.5.
 
 use freshet_types::{Cell, GtidSet, Row};
 
@@ -105,7 +105,7 @@ fn tables_and_rows_of_mysql() {
     let bytes = unhex(MYSQL_WRITE);
     let (_, Event::Rows(rows)) = Event::decode(&bytes, Checksum::Crc32).unwrap() else { panic!() };
     assert!(rows.images(&columns[..2]).is_err(), "another number of columns");
-    // With other columns the row ends too early or too late, and nothing goes on for ever.
+    // With other column definitions a row ends too early or too late; decoding still ends.
     let wider = [columns[0], columns[0], columns[0]];
     assert!(rows.images(&wider).unwrap().unwrap().any(|image| image.is_err()));
 }
@@ -128,7 +128,7 @@ fn packed_events_of_mariadb() {
 
 #[test]
 fn packed_rows_announce_their_size() {
-    // Columns 1, a bitmap, then the packed rows.
+    // One column, a bitmap, then the compressed rows.
     let rows = |packed: &[u8]| [&[5, 0, 0, 0, 0, 0, 1, 0, 1, 0xff][..], packed].concat();
     let decoded = |packed: &[u8]| Event::decode(&event(166, &rows(packed)), Checksum::None).map(|_| ());
     let zlib = [0x78, 0x9c, 0x4b, 0x4c, 0x04, 0x00, 0x01, 0x25, 0x00, 0xc3];
@@ -139,7 +139,7 @@ fn packed_rows_announce_their_size() {
         decoded(&[&[0x91, 2][..], &zlib].concat()),
         Err(Malformed::UnknownTag { what: "compression", tag: 0x91 })
     );
-    // More than is unpacked: the rows are there, and nobody can say which.
+    // Larger than the bound: the event has rows, and they are unknown.
     let bytes = event(166, &rows(&[&[0x84, 0xff, 0xff, 0xff, 0xff][..], &zlib].concat()));
     let (_, Event::Rows(rows)) = Event::decode(&bytes, Checksum::None).unwrap() else { panic!() };
     assert_eq!(rows.images(&[Column { form: Form::Int(1), unsigned: None }]).unwrap().map(Iterator::count), None);
@@ -191,7 +191,7 @@ fn a_payload_that_is_too_large_is_told_as_such() {
 fn what_else_mysql_writes() {
     let bytes = unhex(MYSQL_FORMAT);
     let format = Event::Format { server_version: b"8.0.15", checksum: Checksum::Crc32 };
-    // Whatever was known before.
+    // The checksum setting before does not matter.
     for checksum in [Checksum::Unknown, Checksum::None, Checksum::Crc32] {
         assert_eq!(Event::decode(&bytes, checksum).unwrap().1, format);
     }
@@ -231,7 +231,7 @@ fn the_first_rotation_may_have_a_checksum() {
     assert_eq!(Event::decode(&summed, Checksum::Unknown).unwrap().1, rotate);
 }
 
-/// YEAR counts as numeric in some versions: a sign that depends on it is not known.
+/// Some versions count YEAR as numeric: a sign that depends on this is unknown.
 #[test]
 fn signs_behind_a_year() {
     let mut body = vec![1, 0, 0, 0, 0, 0, 0, 0, 1, b's', 0, 1, b't', 0, 5];

@@ -1,4 +1,4 @@
-//! What compressed events hold.
+//! Decompression of events.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -8,15 +8,15 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::reader::{Malformed, Reader};
 
-/// Bytes beyond which an event is not unpacked.
+/// An event that would be larger than this is not decompressed.
 pub const UNPACKED_BYTES_MAX: usize = 64 << 20;
 
-/// MariaDB's form (`binlog_buf_uncompress` in `sql/log_event.cc`): a byte with the number of length bytes, the length with
-/// the most significant byte first, a zlib stream. None if it holds too much.
+/// MariaDB's form (`binlog_buf_uncompress` in `sql/log_event.cc`): a byte with the number of length bytes, the length in big-endian order, a zlib
+/// stream. None if the result would be too large.
 pub(super) fn zlib(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut reader = Reader::new(bytes);
     let head = reader.u8("compressed data")?;
-    // Bit 7 is set always; the algorithm, which follows, has been zlib always.
+    // Bit 7 is always set; the algorithm, in the bits behind it, is always zlib.
     if head & 0xf8 != 0x80 {
         return Err(Malformed::UnknownTag { what: "compression", tag: head });
     }
@@ -32,7 +32,7 @@ pub(super) fn zlib(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     if out.len() == length { Ok(Some(out)) } else { Err(Malformed::Invalid("unpacked length")) }
 }
 
-/// The body of MySQL's TRANSACTION_PAYLOAD: fields of type, length and value, then the data. None if it holds too much.
+/// The body of MySQL's TRANSACTION_PAYLOAD: fields of type, length and value, then the data. None if the result would be too large.
 pub(super) fn payload(mut reader: Reader<'_>) -> Result<Option<Cow<'_, [u8]>>, Malformed> {
     const END: u64 = 0;
     const SIZE: u64 = 1;
@@ -49,7 +49,7 @@ pub(super) fn payload(mut reader: Reader<'_>) -> Result<Option<Cow<'_, [u8]>>, M
         match field {
             SIZE => size = Some(Reader::new(value).lenenc("payload size")?),
             COMPRESSION => compression = Some(Reader::new(value).lenenc("payload compression")?),
-            // The unpacked size, which only informs.
+            // The uncompressed size is informative only.
             _ => {}
         }
     }
@@ -63,7 +63,7 @@ pub(super) fn payload(mut reader: Reader<'_>) -> Result<Option<Cow<'_, [u8]>>, M
     }
 }
 
-/// One frame or more.
+/// Decompresses one or more frames.
 fn zstd(mut data: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut out = Vec::new();
     while !data.is_empty() {

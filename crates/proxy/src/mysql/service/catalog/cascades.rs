@@ -1,4 +1,4 @@
-//! Foreign keys: which rows change with those of a parent, all the way down. The binlog does not say it.
+//! Foreign keys: the rows that change with those of a parent, transitively. The binlog does not contain these changes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -8,12 +8,12 @@ use freshet_types::{Cascade, TableId};
 use crate::mysql::service::catalog::rows::{Name, question, texts};
 use crate::mysql::service::connection::{Connection, ServiceError};
 
-/// A row for each column. Whoever may read the table sees them on both servers.
+/// One row for each column. Both servers show them to an account that may read the table.
 const KEYS: &str = "SELECT constraint_schema, constraint_name, table_schema, table_name, referenced_table_schema, \
     referenced_table_name, referenced_column_name, column_name FROM information_schema.key_column_usage \
     WHERE referenced_table_name IS NOT NULL AND ";
 
-/// A row for each foreign key. MariaDB shows them to who may do more than read.
+/// One row for each foreign key. MariaDB shows them only to an account that may do more than read.
 const RULES: &str = "SELECT constraint_schema, constraint_name, table_name, unique_constraint_schema, \
     referenced_table_name, update_rule, delete_rule FROM information_schema.referential_constraints WHERE ";
 
@@ -22,26 +22,26 @@ const RULES: &str = "SELECT constraint_schema, constraint_name, table_name, uniq
 struct ForeignKey {
     child: Name,
     parent: Name,
-    /// The parent's columns that it refers to; empty: not known.
+    /// The parent's columns that it refers to; empty if not known.
     columns: BTreeSet<String>,
-    /// It only forbids.
+    /// It changes no rows (RESTRICT or NO ACTION).
     restricts: bool,
 }
 
-/// All foreign keys that can be seen.
+/// All visible foreign keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ForeignKeys {
     /// By the child's schema, the constraint's name and the child's name.
     keys: HashMap<[String; 3], ForeignKey>,
-    /// Stands for those of each child.
+    /// A text that identifies the foreign keys of each child.
     texts: HashMap<Name, String>,
 }
 
 impl ForeignKeys {
-    /// Those of all children, or of some.
+    /// The foreign keys of all children, or of some.
     pub(super) async fn read(connection: &mut Connection, children: Option<&[Name]>) -> Result<Self, ServiceError> {
         let (rules, keys) = match children {
-            // The servers' own tables too: whatever changes may change something else.
+            // Includes the servers' own tables: a change of any table may change another.
             None => (format!("{RULES}TRUE"), format!("{KEYS}TRUE")),
             Some(_) => (
                 question(RULES, ["constraint_schema", "table_name"], children),
@@ -55,7 +55,7 @@ impl ForeignKeys {
             rules.as_str()
         };
         let rules = connection.query_for(asked).await?;
-        // MySQL shows all rules, and reads the keys of all tables for those of one.
+        // MySQL shows all rules, and for the keys of one table it reads those of all tables.
         if is_mariadb || !rules.is_empty() {
             for row in connection.query(&keys).await? {
                 found.add_column(texts(row, "foreign keys")?);
@@ -68,7 +68,7 @@ impl ForeignKeys {
         Ok(found)
     }
 
-    /// The same with what was read anew of these children.
+    /// The same with newly read foreign keys of these children.
     pub(super) fn with_anew(&self, children: impl Fn(&Name) -> bool, anew: Self) -> Self {
         let mut all = self.clone();
         all.keys.retain(|_, key| !children(&key.child));
@@ -109,12 +109,12 @@ impl ForeignKeys {
         key.restricts = [on_update, on_delete].iter().all(|rule| rule == "RESTRICT" || rule == "NO ACTION");
     }
 
-    /// Tables whose rows change with those of one that cannot be seen, and so by chains that cannot be.
+    /// Tables whose rows change with those of an invisible table, and so by invisible chains.
     pub(super) fn leading_elsewhere(&self, is_visible: impl Fn(&Name) -> bool) -> HashSet<&Name> {
         self.keys.values().filter(|key| !is_visible(&key.parent)).map(|key| &key.child).collect()
     }
 
-    /// Stands for the foreign keys of a child.
+    /// The text that identifies the foreign keys of a child.
     pub(super) fn of(&self, child: &Name) -> &str {
         self.texts.get(child).map_or("", String::as_str)
     }
@@ -190,7 +190,7 @@ mod tests {
         ];
         let id = || vec!["id".to_owned()];
         assert_eq!(read(&keys(&rows, &rules)), [(0, id(), vec![0, 1, 2]), (1, id(), vec![2])]);
-        // Without a rule the worst is assumed.
+        // Without a rule the strongest one is assumed.
         let both = vec!["id".to_owned(), "k".to_owned()];
         assert_eq!(read(&keys(&rows, &[])), [(0, both, vec![0, 1, 2, 3]), (1, id(), vec![2])]);
     }
@@ -200,7 +200,7 @@ mod tests {
         // The child's columns are hidden: any update of the parent counts.
         let any = vec![String::new()];
         assert_eq!(read(&keys(&[], &[("b", "a", "CASCADE", "CASCADE")])), [(0, any, vec![1])]);
-        // A parent that is hidden may be a child itself.
+        // A hidden parent may be a child itself.
         let is_visible = |(_, name): &Name| name != "z";
         let (seen, hidden) = (keys(&[("b", "a", "id")], &[]), keys(&[("b", "z", "id")], &[]));
         assert_eq!(hidden.leading_elsewhere(is_visible), HashSet::from([&("s".to_owned(), "b".to_owned())]));

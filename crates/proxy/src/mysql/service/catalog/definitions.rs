@@ -1,26 +1,26 @@
-//! The texts of views that MySQL does not show in `information_schema`: those of other definers, unless the account may do
-//! nearly everything. SHOW CREATE VIEW shows them to whoever has SELECT and SHOW VIEW.
+//! The texts of views that MySQL does not show in `information_schema`: those of other definers, unless the account has nearly all privileges. SHOW
+//! CREATE VIEW shows them to an account with SELECT and SHOW VIEW.
 
 use freshet_net::mysql::quote_name;
 
 use crate::mysql::service::catalog::rows::Name;
 use crate::mysql::service::connection::{Connection, ServiceError};
 
-/// Views asked for at a time: each takes a round trip.
+/// Limit of views that are read at a time: each takes a round trip.
 const VIEWS_MAX: usize = 1000;
 
-/// SHOW CREATE VIEW waits for an exclusive lock on a table of the view; by default for a year.
+/// SHOW CREATE VIEW waits for an exclusive lock on a table of the view, by default up to a year.
 const LOCK_WAIT: &str = "SET SESSION lock_wait_timeout = 1";
-/// For these statements alone: MariaDB leaves a table out of `information_schema` whose lock it has waited for in vain, and its foreign keys
-/// and triggers with it.
+/// The limit is for these statements alone: if MariaDB waits for a table's lock without success, it omits the table from `information_schema`, with
+/// its foreign keys and triggers.
 const LOCK_WAIT_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
-/// The texts of views, as far as they are shown.
+/// The texts of views, as far as the server shows them.
 pub(super) async fn shown(connection: &mut Connection, views: &[Name]) -> Result<Vec<(Name, String)>, ServiceError> {
     if views.is_empty() {
         return Ok(Vec::new());
     }
-    // In the database of a view the server leaves it out.
+    // If the view's database is the default database, the server omits its name.
     connection.query("USE information_schema").await?;
     connection.query(LOCK_WAIT).await?;
     let texts = read(connection, views).await;
@@ -33,7 +33,7 @@ async fn read(connection: &mut Connection, views: &[Name]) -> Result<Vec<(Name, 
     for view in asked_for(views) {
         match definition(connection, view).await {
             Ok(text) => texts.extend(text.map(|text| (view.clone(), text))),
-            // One wait is enough: nothing is served while the catalogue is late. The others stay hidden until the next reading.
+            // One wait is enough: nothing is served while the catalogue is late. The other texts stay unknown until the next reading.
             Err(error) if error.is_timeout() => break,
             Err(error) => return Err(error),
         }
@@ -41,7 +41,7 @@ async fn read(connection: &mut Connection, views: &[Name]) -> Result<Vec<(Name, 
     Ok(texts)
 }
 
-/// Which of the views are asked for: the same ones each time.
+/// The views that are read: the same ones each time.
 fn asked_for(views: &[Name]) -> Vec<&Name> {
     let mut sorted: Vec<&Name> = views.iter().collect();
     sorted.sort_unstable();
@@ -49,7 +49,7 @@ fn asked_for(views: &[Name]) -> Vec<&Name> {
     sorted
 }
 
-/// The text of a view; None: it is not shown.
+/// The text of a view; None if the server does not show it.
 async fn definition(connection: &mut Connection, (schema, name): &Name) -> Result<Option<String>, ServiceError> {
     let question = format!("SHOW CREATE VIEW {}.{}", quote_name(schema), quote_name(name));
     match connection.query(&question).await {
@@ -57,14 +57,14 @@ async fn definition(connection: &mut Connection, (schema, name): &Name) -> Resul
             let statement = rows.into_iter().next().and_then(|row| row.into_iter().nth(1)).flatten();
             Ok(statement.and_then(|statement| query_of(&statement).map(str::to_owned)))
         }
-        // It may be gone, or be invalid; then DDL makes it be read again. What just passes says nothing of the view.
+        // It may have been dropped, or be invalid; DDL will cause another reading. An error that passes says nothing about the view.
         Err(error) if error.is_lasting_refusal() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The query in `CREATE … VIEW name [(columns)] AS query [WITH … CHECK OPTION]`; None where names lack their database, as they do if it
-/// is the connection's.
+/// The query in `CREATE … VIEW name [(columns)] AS query [WITH … CHECK OPTION]`; None if names lack their database, as they do if it is the default
+/// one.
 fn query_of(statement: &str) -> Option<&str> {
     let mut rest = statement;
     loop {
@@ -88,7 +88,7 @@ fn query_of(statement: &str) -> Option<&str> {
     Some(options.iter().find_map(|option| query.strip_suffix(option)).unwrap_or(query))
 }
 
-/// What follows a name in backquotes, or a character.
+/// The text behind a name in backquotes, or behind one character.
 fn behind_one(text: &str) -> Option<&str> {
     let Some(mut rest) = text.strip_prefix('`') else {
         let mut characters = text.chars();

@@ -1,12 +1,12 @@
-//! Reads the catalogue of a server from `information_schema`: all of it, or some relations anew.
+//! Reads the catalogue of a server from `information_schema`: all of it, or some relations.
 //!
-//! The servers show there what the account has a privilege for, and that differs by the view that is asked: columns take
-//! SELECT, views' texts SHOW VIEW, triggers TRIGGER, and MariaDB hides the rules of foreign keys from who may only read. So
-//! nothing is concluded from an absence: a table without columns, or with some of them hidden, is not cached; a foreign
-//! key without a rule counts as one that changes rows; and whoever may not see triggers takes them to be everywhere.
+//! The servers show objects for which the account has a privilege, which differs by view: columns need SELECT, views' texts SHOW VIEW, triggers
+//! TRIGGER, and MariaDB hides the rules of foreign keys from accounts that may only read. So a missing row proves nothing: a table without columns,
+//! or with hidden columns, is not cached; a foreign key without a rule counts as one that changes rows; and for an account that may not see triggers,
+//! every table may have some.
 //!
-//! Both servers look at each table for an answer over all of them, and find one by its names: then a question takes less
-//! than a millisecond, whatever else there is. See [`part`](super::part) for what may be read so.
+//! Both servers open each table for a query over all of them, but find one by its name: such a query takes less than a millisecond, whatever the
+//! number of tables. See [`part`](super::part) for relations that may be read so.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const TABLES: &str = "SELECT table_schema, table_name, table_type, engine, creat
 const COLUMNS: &str = "SELECT table_schema, table_name, ordinal_position, column_name, data_type, column_type, collation_name, extra, \
      generation_expression, is_nullable, IF(column_key = 'PRI', 'PRI', ''), privileges FROM information_schema.columns WHERE ";
 
-/// The account, as tables of privileges name it.
+/// The account, in the form of the tables of privileges.
 macro_rules! grantee {
     () => {
         "CONCAT('''', LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - 1 \
@@ -52,7 +52,7 @@ const VIEWS: &str = "SELECT table_schema, table_name, view_definition FROM infor
 const TRIGGERS: &str = "SELECT event_object_schema, event_object_table, sql_mode, action_statement \
      FROM information_schema.triggers WHERE ";
 
-/// What the account may do with everything, as far as it matters to what it is shown: all triggers, all routines.
+/// The account's global privileges to see all triggers and all routines.
 const SEES_ALL: &str = concat!(
     "SELECT privilege_type FROM information_schema.user_privileges WHERE privilege_type IN ('TRIGGER', 'SELECT', 'SHOW_ROUTINE', 'SHOW CREATE ROUTINE') \
      AND grantee = ",
@@ -62,10 +62,10 @@ const SEES_ALL: &str = concat!(
 const ROUTINES: &str = "SELECT LOWER(routine_name), sql_mode, routine_definition FROM information_schema.routines";
 const LOADABLE_FUNCTIONS: &str = "SELECT LOWER(name) FROM mysql.func";
 
-/// Longer texts of views are beyond what is analysed.
+/// Longer texts of views are not analysed.
 const VIEW_BYTES_MAX: usize = 65_536;
 
-/// What a catalogue rests on beside its relations' own rows, and is not read anew with some of them.
+/// The parts of a catalogue that are not read again with some relations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Basis {
     pub(super) foreign_keys: ForeignKeys,
@@ -77,20 +77,20 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// What they may make together.
+    /// The tables that they may create together.
     pub(super) fn stored_code(&self) -> StoredCode {
         let sources = self.sources.iter().map(|source| (&*source.name, source.code.as_deref()));
         stored_code(sources, self.sees_triggers && self.sees_routines)
     }
 }
 
-/// Code that is run by a name.
+/// Code that a name runs.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// The table or view that it belongs to; None: it is a routine's.
+    /// Its table or view; None: it is a routine.
     pub(super) relation: Option<Name>,
     name: Box<str>,
-    /// None: the account is not shown it.
+    /// None: the account may not see it.
     code: Option<Arc<Code>>,
 }
 
@@ -103,7 +103,7 @@ impl Source {
     }
 }
 
-/// What is read of relations beside their own rows.
+/// What is read of relations besides their own rows.
 #[derive(Default)]
 struct Parts {
     columns: HashMap<Name, Vec<[String; 10]>>,
@@ -151,13 +151,13 @@ pub(super) async fn load(
     Ok((catalog, basis))
 }
 
-/// The relations that the account can see, but the servers' own.
+/// The visible relations, except the servers' own.
 pub(super) async fn read_names(connection: &mut Connection) -> Result<Vec<Name>, ServiceError> {
     let rows = connection.query(&format!("{NAMES} NOT IN {SYSTEM}")).await?;
     rows.into_iter().map(|row| texts(row, "tables").map(|[schema, name]| (schema, name))).collect()
 }
 
-/// The relations but the servers' own, or those of these names.
+/// The relations except the servers' own, or those with these names.
 pub(super) async fn read_tables(
     mysql: &MySql,
     connection: &mut Connection,
@@ -210,7 +210,7 @@ async fn read_parts(connection: &mut Connection, basis: &Basis, among: Option<&[
     Ok(parts)
 }
 
-/// Tables whose rows change with those of one that cannot be seen are not cached.
+/// Excludes tables whose rows change with those of an invisible table from caching.
 pub(super) fn exclude_led_elsewhere(tables: &mut [Table], basis: &Basis, visible: &HashSet<Name>) {
     let led = basis.foreign_keys.leading_elsewhere(|parent| visible.contains(parent));
     for table in tables {
@@ -224,8 +224,8 @@ pub(super) fn name_of(table: &Table) -> Name {
     (table.schema.to_string(), table.name.to_string())
 }
 
-/// Functions that are none of the server's own, and the code of the stored ones. The loadable ones need the right to read the
-/// servers' own schema; they run in no session's name, and make nothing.
+/// Functions that are not built in, and the code of stored ones. Loadable functions need the privilege to read the server's own schema; they do not
+/// run with a session's privileges, and create no tables.
 async fn read_functions(
     connection: &mut Connection,
     sources: &mut Vec<Source>,
@@ -260,7 +260,7 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
         "SYSTEM VIEW" => RelationKind::System,
         "BASE TABLE" if !engine.eq_ignore_ascii_case("InnoDB") || !server.logs_everything() => RelationKind::NotLogged,
         "BASE TABLE" if readable => RelationKind::Table,
-        // Also what has system versioning: a deletion comes as an update, of columns that need not be shown.
+        // Also tables with system versioning: their deletions are logged as updates, of columns that need not be visible.
         _ => RelationKind::Other,
     };
     let mut version = described;
@@ -296,7 +296,7 @@ fn relation(mysql: &MySql, schema: String, name: String, kind: RelationKind) -> 
         schema: schema.into(),
         name: name.into(),
         kind,
-        // Whatever a row image leaves out is marked in it.
+        // The row image itself marks missing columns.
         identity: ReplicaIdentity::Full,
         key: Vec::new(),
         row_security: false,
@@ -316,7 +316,7 @@ fn column([_, name, data_type, column_type, collation, extra, ..]: &[String; 10]
     Column {
         name: name.as_str().into(),
         value_type: ValueType::of_mysql_column(data_type, column_type, collation),
-        // In the row images, but reckoned for the log alone: not stored anywhere.
+        // In the row images, but computed for the log alone: not stored.
         generated: extra.contains("VIRTUAL GENERATED"),
     }
 }

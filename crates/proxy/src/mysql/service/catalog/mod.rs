@@ -1,18 +1,18 @@
-//! Reads the catalogue, and notices when it changed.
+//! Reads the catalogue, and notices when it has changed.
 //!
-//! DDL and GRANT come with the binlog, in commit order: what they touch is invalidated with them, and this watch is woken to
-//! read the catalogue anew before the next fill. What DDL names is read alone, with what hangs on it ([`part`]); for
-//! statements that name nothing, everything is. `information_schema` has no cheap fingerprint (some ten microseconds for
-//! each table of MariaDB, more of MySQL), and needs none. What privileges and the log's completeness rest on and no log
-//! tells of is read every [`TICK`]: roles for everybody, and whether replication was started. The lease counts from the
-//! last such look. DDL under `sql_log_bin=0` is in no log: everything is read again by and by, within [`SHARE`] of the time.
+//! DDL and GRANT arrive with the binlog, in commit order. They invalidate the entries of the objects that they name, and this service is woken to
+//! read the catalogue again before the next fill. It reads only the relations that DDL names, and their dependents ([`part`]); for statements that
+//! name none, it reads everything. `information_schema` has no cheap fingerprint (some ten microseconds for each table of MariaDB, more of MySQL),
+//! and needs none. Facts that privileges and the log's completeness depend on and that are in no log are read every [`TICK`]: mandatory roles, and
+//! whether replication was started. The lease counts from the last such reading. DDL under `sql_log_bin=0` is in no log: everything is read again at
+//! intervals, within [`SHARE`] of the time.
 //!
-//! *Catalogue reads are fills.* `information_schema` knows no snapshots, so proof is taken before it is read: if that does
-//! not show a redefinition that the stream has delivered, the cache does not take the catalogue. What it shows beyond the
-//! proof is delivered later, and then invalidates what was derived from it. What was read is not in vain: it shows all that had
-//! been delivered when it was begun, so the next reading is of what came since, however often definitions change.
+//! *Catalogue reads are fills.* `information_schema` has no snapshots, so a proof is taken before it is read. If the proof does not show a
+//! redefinition that the stream has delivered, the cache does not accept the catalogue. Anything newer than the proof is delivered later, and then
+//! invalidates what was derived from it. A reading is useful even if it is not accepted: it shows everything that was delivered before it began, so
+//! the next reading covers only later changes, however often definitions change.
 //!
-//! Tables need no publication: whatever is in the binlog is published as soon as it is known.
+//! Tables need no publication: every table in the binlog is published as soon as it is known.
 
 mod cascades;
 mod definitions;
@@ -40,16 +40,16 @@ use crate::service::once::Once;
 
 pub(crate) use redefined::Redefinitions;
 
-/// Time between looks.
+/// Interval of readings of the server's facts.
 const TICK: Duration = Duration::from_millis(250);
-/// Least time between readings while the stream is ahead of what they show; it grows up to [`TICK`].
+/// Shortest pause between readings while the stream is ahead of them; it grows up to [`TICK`].
 const PAUSE_MIN: Duration = Duration::from_millis(2);
-/// The catalogue is read again after so many times what the last reading took: half a percent of the time.
+/// The catalogue is read again after this many times the duration of the last reading: half a percent of the time.
 const SHARE: u32 = 200;
-/// But no sooner than this.
+/// Shortest interval of such readings.
 const AGAIN_MIN: Duration = Duration::from_secs(60);
 
-/// Watches the catalogue, for ever.
+/// Watches the catalogue; never returns.
 pub(super) async fn watch_catalog(mysql: Arc<MySql>) {
     let mut watch = Watch {
         connection: Connection::new(mysql.clone()),
@@ -68,7 +68,7 @@ pub(super) async fn watch_catalog(mysql: Arc<MySql>) {
             Err(error) => once.warn_of("cannot read the catalogue", &error),
         }
         watch.mysql.waits.looked(watch.mysql.cache.catalog_as_of());
-        // Wanted still: what was read does not show what the stream has delivered.
+        // Still needed: the reading does not show everything that the stream has delivered.
         pause = if mysql.cache.wants_catalog() { (pause * 2).min(TICK) } else { TICK };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -80,15 +80,15 @@ pub(super) async fn watch_catalog(mysql: Arc<MySql>) {
 struct Watch {
     mysql: Arc<MySql>,
     connection: Connection,
-    /// Reads the catalogue, while the other one goes on looking.
+    /// The connection that reads the catalogue, while the other one continues to read the server's facts.
     loader: Connection,
-    /// What was read last, whether the cache took it or not: parts are read upon it.
+    /// The last reading, whether the cache accepted it or not: parts are read on top of it.
     last: Option<Loaded>,
-    /// What the catalogue in use was read with.
+    /// The server's facts for the catalogue in use.
     server: Option<Server>,
-    /// Of the catalogue in use.
+    /// The version of the catalogue in use.
     version: CatalogVersion,
-    /// When everything is read again without a reason.
+    /// When everything is read again in any case.
     again_at: Instant,
 }
 
@@ -100,24 +100,24 @@ struct Loaded {
     basis: Arc<Basis>,
 }
 
-/// What was read.
+/// A reading.
 struct Read {
-    /// Of what was visible before anything was read.
+    /// What was visible before the reading.
     proof: Visible,
     server: Server,
     catalog: Catalog,
     basis: Basis,
-    /// The log end, after everything else.
+    /// The log end after the reading.
     lsn: Lsn,
     asked_at: Nanos,
 }
 
-/// What became of reading a part.
+/// The outcome of reading a part.
 enum Part {
     Read(Box<Read>),
-    /// It is not visible yet.
+    /// The redefinitions are not visible yet.
     NotYet,
-    /// It is no part: everything is to be read.
+    /// Everything must be read.
     Whole,
 }
 
@@ -134,10 +134,10 @@ impl Watch {
         self.load(epoch).await
     }
 
-    /// Whether the catalogue stands as it was loaded, as far as is known without reading it.
+    /// Whether the catalogue is unchanged, as far as this is known without reading it.
     ///
-    /// The lease is for what no log tells of. What the stream has redefined was invalidated with it: the rest may be served, also
-    /// before the catalogue shows it.
+    /// The lease covers the facts that are in no log. The stream has invalidated what it redefined; everything else may be served, also before the
+    /// catalogue shows the redefinition.
     async fn look(&mut self) -> Result<bool, ServiceError> {
         let asked_at = self.mysql.clock.now();
         let Some(server) = &self.server else { return Ok(false) };
@@ -148,7 +148,7 @@ impl Watch {
         Ok(!self.mysql.cache.wants_catalog())
     }
 
-    /// Reads what was redefined. False: everything is to be read.
+    /// Reads the redefined relations. False: everything must be read.
     async fn load_part(&mut self) -> Result<bool, ServiceError> {
         let (mysql, version) = (self.mysql.clone(), self.next_version());
         let Some(last) = self.last.clone() else { return Ok(false) };
@@ -188,7 +188,7 @@ impl Watch {
         CatalogVersion(self.version.0 + 1)
     }
 
-    /// What is cached may be served while something is read, as long as nothing is known against it.
+    /// Entries may be served during a reading, as long as no fact has changed.
     async fn while_looking<T>(
         &mut self,
         read: impl AsyncFnOnce(&mut Connection) -> Result<T, ServiceError>,
@@ -207,7 +207,7 @@ impl Watch {
         read
     }
 
-    /// How often stored code has become another, with what this catalogue says.
+    /// The number of changes of stored code, with this catalogue.
     fn code_changes(&self, catalog: &Catalog) -> u64 {
         let in_use = self.mysql.catalog.load();
         let last = self.last.as_ref().map(|last| &last.catalog);
@@ -221,8 +221,8 @@ impl Watch {
         before.code_changes + more
     }
 
-    /// Hands the catalogue to the cache. If the stream is ahead of it, the one before stays in use, and no fill begins with
-    /// it. The next part is read upon this one all the same: it shows these redefinitions.
+    /// Gives the catalogue to the cache. If the stream is ahead of it, the previous one stays in use, and no fill begins with it. The next part is
+    /// still read on top of this reading, which shows these redefinitions.
     fn use_read(&mut self, epoch: Epoch, read: Read, redefined: &Redefined) {
         let Read { proof, server, mut catalog, basis, lsn, asked_at } = read;
         catalog.code_changes = self.code_changes(&catalog);
@@ -233,7 +233,7 @@ impl Watch {
         let tables = catalog.tables().filter(|table| table.kind == RelationKind::Table).map(|table| table.id);
         let mut unpublished: Vec<TableId> = tables.filter(|table| !mysql.cache.is_published(*table)).collect();
         unpublished.sort_unstable();
-        // While one takes the other's place, none describes anything.
+        // While one catalogue replaces the other, neither describes changes.
         mysql.describe_from(End { epoch, lsn: Lsn(u64::MAX) });
         let redefinition = changed.as_deref().map_or(Redefinition::Everything, Redefinition::Tables);
         let taken = mysql.cache.catalog_loaded(epoch, version, redefinition, &proof, asked_at);
@@ -252,7 +252,7 @@ impl Watch {
     }
 }
 
-/// None: these redefinitions are not visible yet, so that what is read would not be taken.
+/// None: these redefinitions are not visible yet, so that the cache would not accept the reading.
 async fn read_all(
     mysql: &MySql,
     connection: &mut Connection,

@@ -1,14 +1,13 @@
-//! Reads anew what DDL has named, instead of everything: a statement on one table does not make the fills of all others
-//! wait for a look at each.
+//! Reads the relations that DDL has named, instead of everything: DDL on one table must not delay the fills of all others until each table was read.
 //!
-//! What else may be otherwise after DDL on a relation is read with it:
+//! DDL on a relation may also change these, which are read with it:
 //!
 //! - views over it, and views over those: the types of their columns;
-//! - the foreign keys that refer to it, by their children: they follow a parent that gets another name, and the names of its
-//!   columns. So RENAME TABLE, also of two tables that change places, is followed by the children of either.
+//! - the foreign keys that refer to it, by their children: they follow a parent that is renamed, and the names of its columns. So for RENAME TABLE,
+//!   also of two tables that swap names, the children of both are read.
 //!
-//! What rests on no relation (privileges, functions, triggers that come or go) comes with statements that name none, so that
-//! all is read.
+//! Facts that depend on no relation (privileges, functions, created or dropped triggers) change by statements that name no relation, so that
+//! everything is read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,17 +21,17 @@ use crate::mysql::service::catalog::rows::Name;
 use crate::mysql::service::catalog::server::Server;
 use crate::mysql::service::connection::{Connection, ServiceError};
 
-/// Relations that are read one by one; for more, everything is read.
+/// Limit of relations that are read one by one; for more, everything is read.
 const PART_MAX: usize = 50;
 
-/// A catalogue and what it was read with.
+/// A catalogue with the facts that it was read with.
 pub(super) struct Before<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) basis: &'a Basis,
     pub(super) server: &'a Server,
 }
 
-/// Reads these relations anew, and what hangs on them. None: everything is to be read.
+/// Reads these relations and their dependents again. None: everything must be read.
 pub(super) async fn read_part(
     mysql: &MySql,
     connection: &mut Connection,
@@ -48,7 +47,7 @@ pub(super) async fn read_part(
     }
     let affected = affected(before, redefined, &there, id);
     let is_system = |id: &TableId| before.catalog.table(*id).is_some_and(|table| table.kind == RelationKind::System);
-    // Names that differ by case alone share a number.
+    // Names that differ only in case share an id.
     let is_ambiguous = |id: &TableId| there.get(id).is_some_and(|names| names.len() > 1);
     if affected.len() > PART_MAX || affected.iter().any(|id| is_system(id) || is_ambiguous(id)) {
         return Ok(None);
@@ -77,7 +76,7 @@ pub(super) async fn read_part(
     Ok(Some((catalog, basis)))
 }
 
-/// The redefined relations, and what may be otherwise with them.
+/// The redefined relations and their dependents.
 fn affected(
     before: &Before<'_>,
     redefined: &HashSet<TableId>,

@@ -1,12 +1,11 @@
-//! Which relations DDL has named since the catalogue was read: only they have to be read again.
+//! The relations that DDL has named since the catalogue was read: only these must be read again.
 //!
-//! The cache takes a catalogue once a proof shows all redefinitions that were delivered. A proof may show one more than
-//! that: DDL on another table which was committed before the proof was taken, and is delivered while the tables are being
-//! read. Of a catalogue that was read as a whole it is a part all the same. Of one that was read for some tables it is not:
-//! so its proof is cut down to the redefinitions whose tables were read ([`Redefined::shown_by`]).
+//! The cache accepts a catalogue if its proof shows all redefinitions that were delivered. A proof may show one more: DDL on another table that was
+//! committed before the proof was taken, and is delivered while the tables are being read. A catalogue that was read as a whole includes it anyway. A
+//! catalogue that was read for some tables does not: so its proof is reduced to the redefinitions whose tables were read ([`Redefined::shown_by`]).
 //!
-//! The sink writes here before it gives a commit to the cache. So whatever the cache waits for is in this list, and nothing
-//! is taken off it before a catalogue was read that shows it, which is the basis of the next one.
+//! The sink writes here before it gives a commit to the cache. So every redefinition that the cache waits for is in this list. It is removed only
+//! after a catalogue was read that shows it, which is the basis of the next one.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,35 +14,35 @@ use freshet_types::{Change, ChangeSet, Commit, CommitId, Epoch, GtidSet, Lsn, Ta
 
 use crate::mysql::MySql;
 
-/// Redefinitions that are remembered one by one.
+/// Limit of redefinitions that are stored one by one.
 const KEPT_MAX: usize = 1000;
 
-/// One that was delivered; None: of anything.
+/// A delivered redefinition; None: of anything.
 type Redefinition = (CommitId, Option<Vec<TableId>>);
 
-/// What was delivered in this epoch and was not read yet, in its order.
+/// The redefinitions of this epoch that were not read yet, in order.
 #[derive(Debug, Default)]
 struct List {
     epoch: Option<Epoch>,
     redefinitions: Vec<Redefinition>,
 }
 
-/// What was delivered and was not read yet.
+/// The redefinitions that were delivered and not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Redefinitions {
     list: Mutex<List>,
 }
 
-/// What was delivered up to a moment.
+/// The redefinitions up to some point.
 #[derive(Debug)]
 pub(super) struct Redefined {
     commits: Vec<CommitId>,
-    /// None: it may be anything.
+    /// None: it may be any table.
     pub(super) tables: Option<HashSet<TableId>>,
 }
 
 impl MySql {
-    /// The stream has delivered this commit. To be called before the cache is given it.
+    /// The stream has delivered this commit. Must be called before the cache gets it.
     pub fn note_redefinition(&self, commit: &Commit) {
         if commit.redefines {
             self.redefinitions.push(self.cache.epoch(), (commit.id, named(&commit.changes)));
@@ -55,11 +54,11 @@ impl Redefinitions {
     fn push(&self, epoch: Option<Epoch>, redefinition: Redefinition) {
         let mut all = self.list();
         if all.epoch != epoch {
-            // The server of the one before may never show them.
+            // The previous server's redefinitions may never become visible here.
             *all = List { epoch, redefinitions: Vec::new() };
         }
         let list = &mut all.redefinitions;
-        // Nobody reads the catalogue: then all of it will be.
+        // The catalogue is not being read: later it will be read as a whole.
         if list.len() < KEPT_MAX {
             list.push(redefinition);
         } else if let Some(last) = list.last_mut() {
@@ -67,7 +66,7 @@ impl Redefinitions {
         }
     }
 
-    /// What a catalogue that is read from now on must show.
+    /// The redefinitions that a catalogue read from now on must show.
     pub(super) fn until_now(&self, epoch: Epoch) -> Redefined {
         let all = self.list();
         let list = if all.epoch == Some(epoch) { &all.redefinitions[..] } else { &[] };
@@ -78,7 +77,7 @@ impl Redefinitions {
         }
     }
 
-    /// A catalogue was read that shows these, and is in use or the basis of the next.
+    /// A catalogue was read that shows these, and is in use or the basis of the next one.
     pub(super) fn shown(&self, redefined: &Redefined) {
         self.list().redefinitions.retain(|(commit, _)| !redefined.commits.contains(commit));
     }
@@ -89,13 +88,12 @@ impl Redefinitions {
 }
 
 impl Redefined {
-    /// Whether there is any.
+    /// Whether the list is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.commits.is_empty()
     }
 
-    /// A proof of these redefinitions and, among those that may be delivered from now on, of no other; None if not all of
-    /// them are shown yet.
+    /// The proof, reduced to these redefinitions among those that may be delivered from now on; None if it does not show all of them yet.
     pub(super) fn shown_by(&self, proof: &Visible) -> Option<Visible> {
         if !self.commits.iter().all(|commit| proof.proves(*commit)) {
             return None;
@@ -113,7 +111,7 @@ impl Redefined {
     }
 }
 
-/// The relations that the commit defines anew, if it names all of them.
+/// The relations that the commit redefines, if it names all of them.
 fn named(changes: &ChangeSet) -> Option<Vec<TableId>> {
     let ChangeSet::Rows(changes) = changes else { return None };
     let table = |change: &Change| if let Change::Redefined { table, .. } = change { Some(*table) } else { None };
@@ -146,7 +144,7 @@ mod tests {
         assert_eq!(list.until_now(NOW).tables, None);
         list.shown(&two);
         assert_eq!(list.until_now(NOW).commits, [gtid(3)]);
-        // Those of another epoch are nothing that a proof of this one could show.
+        // A proof of this epoch cannot show those of another epoch.
         assert!(list.until_now(Epoch(4)).is_empty());
         list.push(Some(Epoch(4)), (gtid(1), named(&redefined(7))));
         assert_eq!(list.until_now(Epoch(4)).commits, [gtid(1)]);

@@ -1,4 +1,4 @@
-//! Questions to `information_schema` and the rows of their answers.
+//! Queries of `information_schema` and the rows of their answers.
 
 use freshet_net::mysql::{Rows, quote_text};
 
@@ -10,10 +10,10 @@ pub(super) type Name = (String, String);
 /// The servers' own schemas.
 pub(super) const SYSTEM: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
 
-/// A question up to its last condition, about all but the servers' own, or about some; these are the columns of its names.
+/// A query up to its last condition, for all but the servers' own schemas, or for some names, which are compared with these columns.
 pub(super) fn question(select: &str, [schema, name]: [&str; 2], among: Option<&[Name]>) -> String {
     let Some(among) = among else { return format!("{select}{schema} NOT IN {SYSTEM}") };
-    // Each by itself: only a comparison with a constant spares the server to look at all of them.
+    // One query for each name: only a comparison with a constant avoids a scan of all tables.
     let one = |(s, n): &Name| format!("{select}{schema} = {} AND {name} = {}", quote_text(s), quote_text(n));
     let all: Vec<String> = among.iter().map(one).collect();
     all.join(" UNION ALL ")

@@ -1,9 +1,8 @@
-//! What holds for the whole server: whether its binlog tells of every change, and what privileges rest on beside grants.
+//! Facts about the whole server: whether its binlog contains every change, and what privileges depend on besides grants.
 //!
-//! A filter (`binlog-do-db`, `binlog-ignore-db`) hides more than the tables of some databases: DDL, TRUNCATE and GRANT are
-//! logged or not by the database that the session happens to use, whatever tables they name. So under a filter nothing is
-//! cached. The same goes for what a replica applies without logging it (`log_slave_updates`, off in MariaDB by default), and
-//! for Galera, whose other nodes write too.
+//! A filter (`binlog-do-db`, `binlog-ignore-db`) hides more than the tables of some databases: DDL, TRUNCATE and GRANT are logged or not by the
+//! session's default database, whatever tables they name. So with a filter nothing is cached. The same holds for a replica that applies changes
+//! without logging them (`log_slave_updates`, off in MariaDB by default), and for Galera, whose other nodes write too.
 
 use std::fmt::Write as _;
 
@@ -16,21 +15,21 @@ use crate::mysql::service::lease::end_question;
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
     ('log_slave_updates', 'log_replica_updates', 'wsrep_on', 'lower_case_table_names', 'binlog_row_image')";
 
-/// MariaDB: replication may be started at any time. The counters tell that it ran between two looks.
+/// MariaDB: replication may be started at any time. The counters show whether it ran between two readings.
 const REPLICATION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN \
     ('Slaves_running', 'Com_start_slave', 'Com_start_all_slaves')";
-/// MySQL: roles that everybody has, which no GRANT in the binlog tells of.
+/// MySQL: mandatory roles, whose changes are not in the binlog.
 const ROLES: &str = "SELECT 'mandatory_roles', @@GLOBAL.mandatory_roles";
 const NOTHING: &str = "SELECT 'server_id', @@GLOBAL.server_id";
 
 /// Facts about a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Server {
-    /// Why the binlog does not tell of everything.
+    /// Why the binlog does not contain every change.
     gap: Option<&'static str>,
-    /// What may change at any time and is in no log, as name and value.
+    /// Facts that may change at any time and are in no log, as name and value.
     volatile: Vec<[String; 2]>,
-    /// What cannot change while the server runs, or what it says costs precision alone.
+    /// Facts that cannot change while the server runs, or that affect precision only.
     fixed: Vec<[String; 2]>,
 }
 
@@ -45,7 +44,7 @@ impl Server {
         let filtered = status.iter().any(|row| row.iter().skip(2).take(2).flatten().any(|filter| !filter.is_empty()));
         let is = |name: &str, value: &str| fixed.iter().any(|[n, v]| n == name && v.eq_ignore_ascii_case(value));
         let logs_replicated = is("log_slave_updates", "ON") || is("log_replica_updates", "ON");
-        // MySQL logs it unless told otherwise, and does not say to everybody whether it replicates.
+        // MySQL logs replicated changes unless told otherwise, and does not show every account whether it replicates.
         let replicates = volatile.iter().find(|[name, _]| name == "Slaves_running").is_none_or(|[_, n]| n != "0");
         let gap = if filtered {
             Some("the binlog is filtered (binlog-do-db or binlog-ignore-db)")
@@ -59,27 +58,27 @@ impl Server {
         Ok(Self { gap, volatile, fixed })
     }
 
-    /// Whether what may change at any time is as it was.
+    /// Whether the facts that may change at any time are unchanged.
     pub(super) async fn is_unchanged(&self, connection: &mut Connection) -> Result<bool, ServiceError> {
         Ok(read_volatile(connection).await? == self.volatile)
     }
 
-    /// Images of old rows hold the primary key alone, where there is one and a session does not say otherwise.
+    /// Whether images of old rows have the primary key alone, if there is one and the session has not set otherwise.
     pub(super) fn logs_keys_only(&self) -> bool {
         self.fixed.iter().any(|[name, value]| name == "binlog_row_image" && value.eq_ignore_ascii_case("MINIMAL"))
     }
 
-    /// Every change of an InnoDB table is in the binlog.
+    /// Whether every change of an InnoDB table is in the binlog.
     pub(super) fn logs_everything(&self) -> bool {
         self.gap.is_none()
     }
 
-    /// Why it does not.
+    /// Why it does not contain every change.
     pub(super) fn gap(&self) -> Option<&'static str> {
         self.gap
     }
 
-    /// All of it, for [`freshet_types::Catalog::surroundings`].
+    /// All facts, for [`freshet_types::Catalog::surroundings`].
     pub(super) fn surroundings(&self, sees_triggers: bool) -> Box<str> {
         let mut text = format!("triggers {sees_triggers}");
         for [name, value] in self.fixed.iter().chain(&self.volatile) {

@@ -1,8 +1,8 @@
-//! Parts of questions that tell other people's types and functions from those of the server.
+//! Parts of queries that distinguish user-defined types and functions from built-in ones.
 
-/// Types of extensions whose input, output, operators and functions of built-in names depend on their arguments alone, and arrays of them:
-/// results that show them can be cached, though no tag compares them. Casts of other people's are not known. And what pg_trgm makes for texts: it
-/// depends on these and on a setting that is in the key.
+/// Types of extensions whose input, output, operators and functions with built-in names depend on their arguments alone, and arrays of these types.
+/// Results that contain their values can be cached, though no tag compares them. User-defined casts of them do not count as known. The list also has
+/// what pg_trgm defines for texts: it depends on the texts and on a setting in the key.
 pub(super) const KNOWN: &str = "
 WITH RECURSIVE members AS (
   SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
@@ -16,10 +16,10 @@ known(oid) AS (
   WHERE t.typtype = 'b' AND NOT EXISTS (SELECT FROM pg_cast c WHERE t.oid IN (c.castsource, c.casttarget)
    AND c.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_cast'::regclass AND deptype = 'e'))), ";
 
-/// Functions that are not the server's own, or change settings or run the text of a query.
+/// Functions that are not built in, or that change settings or run the text of a query.
 ///
-/// What extensions bring in C (language 13), by another name (12) or as immutable is taken for the server's own where operators, casts,
-/// types and operator classes call it; where expressions do, if it is immutable, or makes keys like `uuid_generate_v4()`
+/// Functions that extensions define in C (language 13), by another name (12) or as immutable count as built in where operators, casts, types and
+/// operator classes call them. Where expressions call them, they do so if they are immutable, or create keys like `uuid_generate_v4()`
 /// (docs/decisions/2026-11-24-session-context.md).
 pub(super) const CODE: &str = "
 at_will(oid, prosrc) AS (

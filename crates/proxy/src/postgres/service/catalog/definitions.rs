@@ -1,13 +1,11 @@
 //! The texts of views.
 //!
-//! To write a view's text the server locks the relations that it reads, until the transaction ends, and waits for who redefines one of them.
-//! So each text is read in a transaction of its own, which hardly waits: no lock is held while others are waited for but within
-//! one view, and there for [`WAIT`]. A text that cannot be read then leaves its view uncached. It is tried again
-//! once nobody has locked what the view reads, or waits to.
+//! To print a view's text, the server locks the relations that it reads until the transaction ends, and waits for sessions that redefine one of them.
+//! So each text is read in a transaction of its own, which hardly waits: locks are held during a wait only within one view, and for at most [`WAIT`].
+//! If a text cannot be read, its view is not cached. It is tried again once no session has locked what the view reads, or waits for such a lock.
 //!
-//! A text is read again only if something differs that its names may come from. It may be newer than the rest
-//! of its catalogue: then what made it so is a redefinition that the cache has yet to hear of, or to find by comparing, and either invalidates
-//! what was kept under such a catalogue.
+//! A text is read again only if something has changed that its names depend on. It may be newer than the rest of its catalogue: then the cause is a
+//! redefinition that the cache will still receive or find by comparison, and either invalidates the entries of this catalogue.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,14 +13,14 @@ use std::sync::Arc;
 use crate::postgres::service::catalog::rows::texts;
 use crate::postgres::service::connection::{Connection, ServiceError};
 
-/// Longer ones are beyond what is analysed.
+/// Longer texts are not analysed.
 const TEXT_MAX: usize = 65_536;
-/// Time to wait for a lock, in milliseconds.
+/// Time limit of a wait for a lock, in milliseconds.
 const WAIT: u32 = 5;
-/// Views that are waited for before the rest is left for later.
+/// Limit of waits before the rest is left for later.
 const WAITS_MAX: u32 = 10;
 
-/// All views, with the relations of which their texts hold names.
+/// All views, with the relations that their texts name.
 const VIEWS: &str = "
 SELECT c.oid::text, coalesce(string_agg(DISTINCT u.oid::text, ' '), '') FROM pg_class c
 JOIN pg_rewrite r ON r.ev_class = c.oid
@@ -32,7 +30,7 @@ LEFT JOIN pg_type t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
 LEFT JOIN pg_class u ON u.oid = CASE d.refclassid WHEN 'pg_class'::regclass THEN d.refobjid ELSE t.typrelid END
 WHERE c.oid >= 16384 AND c.relkind = 'v' AND c.relpersistence <> 't' GROUP BY c.oid";
 
-/// What somebody redefines, or waits to.
+/// Relations that a session redefines, or waits to redefine.
 const LOCKED: &str = "
 SELECT DISTINCT l.relation::text FROM pg_locks l JOIN pg_database b ON b.oid = l.database
 WHERE b.datname = current_database() AND l.mode = 'AccessExclusiveLock'";
@@ -43,7 +41,7 @@ pub(super) struct View {
     id: String,
     /// The ids of the relations that it names.
     reads: Vec<String>,
-    /// Versions of all that the names in its text come from.
+    /// Versions of all objects that the names in its text depend on.
     version: String,
 }
 
@@ -67,12 +65,12 @@ pub(super) async fn views(
     Ok(views)
 }
 
-/// The texts that were read last.
+/// The texts read last.
 #[derive(Default)]
 pub(super) struct Definitions {
-    /// By the view's id: the versions that it was read of, and the text unless that is too long.
+    /// By the view's id: the versions for which it was read, and the text unless it is too long.
     known: HashMap<String, (String, Option<Arc<str>>)>,
-    /// Views without text, since somebody redefines what they read.
+    /// Views without text, because a session redefines what they read.
     waiting: Vec<View>,
 }
 
@@ -97,7 +95,7 @@ impl Definitions {
         Ok(texts.collect())
     }
 
-    /// Tries again what could not be read; whether any of it was.
+    /// Tries again to read the missing texts; returns whether one was read.
     pub(super) async fn try_again(&mut self, connection: &mut Connection) -> Result<bool, ServiceError> {
         if self.waiting.is_empty() {
             return Ok(false);
@@ -111,7 +109,7 @@ impl Definitions {
         Ok(self.known.len() > before)
     }
 
-    /// What cannot be asked for, since the connection fails, waits.
+    /// Reads these views; those that are not read because the connection fails are tried again.
     async fn ask(&mut self, connection: &mut Connection, views: Vec<View>) -> Result<(), ServiceError> {
         let mut views = views.into_iter();
         let asked = self.ask_for_each(connection, &mut views).await;
@@ -144,7 +142,7 @@ impl Definitions {
                     self.waiting.push(view);
                     held = locked(connection).await?;
                 }
-                // It is not to be written for another reason.
+                // The server cannot print it for another reason.
                 Err(error) if error.is_refusal() => {
                     tracing::debug!(view = view.id, "its text cannot be read: {error}");
                     self.known.insert(view.id, (view.version, None));

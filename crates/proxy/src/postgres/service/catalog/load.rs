@@ -1,9 +1,8 @@
-//! Reads the catalogue of one database: relations with their columns, identities, children and queries, and what could
-//! shadow built-ins.
+//! Reads the catalogue of one database: relations with their columns, identities, children and queries, and objects that may hide built-in ones.
 //!
-//! Everything but the texts of views ([`super::definitions`]) is read in one transaction and snapshot, with an empty search path: so
-//! names in the statements here, and names without a schema in the text of a view, mean `pg_catalog` whatever the account's own
-//! settings say. No relation but the catalogue's own is locked.
+//! Everything but the texts of views ([`super::definitions`]) is read in one transaction and snapshot, with an empty search path. So unqualified
+//! names in these statements, and in the text of a view, mean `pg_catalog`, whatever the account's own settings. Only the catalogue's own relations
+//! are locked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,7 +35,7 @@ const OF_TABLES: &str = ")::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c', 'i', 'I') AND n.nspname !~ '^pg_(toast_)?temp_'";
 
-/// Where the whole old row is logged, the primary key. Columns that an index merely includes are not logged.
+/// The primary key, if the whole old row is logged. Columns that an index merely includes are not logged.
 const IDENTITIES: &str = "
 SELECT c.oid::text, a.attname::text FROM pg_class c
 JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
@@ -44,8 +43,8 @@ JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE c.oid >= 16384 AND c.relkind = 'r'";
 
-/// Value types are those of [`ValueType`]; the OIDs are from PostgreSQL's `pg_type.dat` and never change. The built-in provider
-/// (`b`) orders by bytes whatever its locale; `datlocprovider` is of PostgreSQL 15 and later.
+/// Value types are those of [`ValueType`]; the OIDs are from PostgreSQL's `pg_type.dat` and never change. The built-in provider (`b`) orders by bytes
+/// in every locale; `datlocprovider` exists from PostgreSQL 15 on.
 const COLUMNS: &str = "own AS (SELECT CASE to_jsonb(d) ->> 'datlocprovider' WHEN 'b' THEN true WHEN 'i' THEN false
    ELSE d.datcollate IN ('C', 'POSIX', 'C.UTF-8', 'C.utf8') END AS by_bytes
   FROM pg_database d WHERE d.datname = current_database())
@@ -76,7 +75,7 @@ WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm') AND c.relpersistence 
  AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum";
 
-/// The transaction that wrote each row of the catalogue last: in-place updates by VACUUM and ANALYZE leave it alone.
+/// The transaction that wrote each row of the catalogue last; in-place updates by VACUUM and ANALYZE do not change it.
 const VERSIONS: &str = "
 WITH versions(relation, v) AS (
   SELECT oid, 'c' || xmin FROM pg_class WHERE relpersistence <> 't'
@@ -88,12 +87,12 @@ WITH versions(relation, v) AS (
   UNION ALL SELECT inhrelid, 'u' || inhparent || ' ' || xmin FROM pg_inherits)
 SELECT relation::text, md5(string_agg(v, ',' ORDER BY v)) FROM versions WHERE relation >= 16384 GROUP BY relation";
 
-/// Temporary children are seen by their own session alone, which is not cached.
+/// Only their own session sees temporary children, and it is not cached.
 const CHILDREN: &str = "
 SELECT i.inhparent::text, i.inhrelid::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE c.relkind NOT IN ('i', 'I') AND c.relpersistence <> 't' ORDER BY i.inhparent, i.inhrelid";
 
-/// Text search is part of them: of what its configurations map, the number of rows and the sum of who wrote them last stand for all.
+/// This includes text search: the number of rows and the sum of the transactions that wrote them last identify the mappings of its configurations.
 const SURROUNDINGS: &str = "
 WITH versions(v) AS (
   SELECT 't' || oid || ' ' || xmin FROM pg_type
@@ -113,7 +112,7 @@ WITH versions(v) AS (
   UNION ALL SELECT 'm' || count(*) || ' ' || coalesce(sum(int8in(xidout(xmin))), 0) FROM pg_ts_config_map)
 SELECT coalesce(md5(string_agg(v, ',' ORDER BY v)), '') FROM versions";
 
-/// All types of the names that enums have, and whether each is one to which only the server's own code casts: see [`EnumType`].
+/// All types with the names of enums, and whether each is an enum to which only built-in code casts: see [`EnumType`].
 const ENUMS: &str = "
 SELECT t.typname::text, n.nspname::text, (t.typtype = 'e' AND NOT EXISTS (SELECT FROM pg_cast c
   WHERE c.casttarget IN (t.oid, t.typarray) AND c.castmethod <> 'i'))::text
@@ -132,9 +131,9 @@ made(name, arguments, of_known) AS (
   FROM pg_operator o WHERE (o.oprnamespace <> 'pg_catalog'::regnamespace OR o.oid >= 16384)
    AND o.oid NOT IN (SELECT objid FROM of_texts WHERE classid = 'pg_operator'::regclass))";
 
-/// The names of those that may be meant, but for what the extension of a known type brings for it. Not those for base types and ranges of
-/// other people's, and arrays of them, unless casts that somebody made bring such values in: no cached statement has one else. It may have
-/// rows, and values of domains, enums and [`KNOWN`] types.
+/// The names of functions and operators that a text may mean, except those that the extension of a known type defines for it. Those for user-defined
+/// base types and ranges, and arrays of them, do not count unless user-defined casts create such values: otherwise no cached statement has one. A
+/// statement may have rows, and values of domains, enums and [`KNOWN`] types.
 const MAY_BE_MEANT: &str = "
 SELECT DISTINCT name::text FROM made
 WHERE NOT EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN pg_type a ON a.oid = g.oid
@@ -145,10 +144,10 @@ WHERE NOT EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN pg_type a ON a.oi
     AND c.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_cast'::regclass AND deptype = 'e')))
  AND NOT (of_known AND EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN known USING (oid)))";
 
-/// What may make a write run other code than the server's own, or built-in functions that change settings or run the text of a
-/// query: relations, by what they have of their own, and 0 for all else. What an expression calls is in its text as `:funcid` and a number;
-/// `row.f` may call a function of one argument. A check by a foreign key plans a query of the other table, with the expressions of its
-/// indexes. Copies of a trigger on partitions are internal before PostgreSQL 15. Policies may read views.
+/// Objects that may make a write run user-defined code, or built-in functions that change settings or run the text of a query: relations, by their
+/// own objects, and 0 for everything else. The text of an expression has the functions that it calls as `:funcid` and a number; `row.f` may call a
+/// function of one argument. A check of a foreign key plans a query of the other table, with the expressions of its indexes. Copies of a trigger on
+/// partitions are internal before PostgreSQL 15. Policies may read views.
 const OTHER_CODE: &str = ",
 expressions(relation, planned, text) AS (
   SELECT adrelid, false, adbin::text FROM pg_attrdef UNION ALL SELECT conrelid, false, conbin::text FROM pg_constraint
@@ -195,12 +194,12 @@ SELECT DISTINCT proname::text FROM pg_proc p JOIN other USING (oid)
  JOIN pg_type t ON t.oid = CASE WHEN pronargs = 1 AND provariadic <> 0 THEN provariadic ELSE proargtypes[0] END
 WHERE p.oid >= 16384 AND p.prokind = 'f' AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p')";
 
-/// Tables that foreign keys refer to which change other tables' rows: see [`Catalog::acted_on`].
+/// Tables that are referred to by foreign keys which change other tables' rows: see [`Catalog::acted_on`].
 const ACTED_ON: &str = "
 SELECT DISTINCT confrelid::text FROM pg_constraint
 WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))";
 
-/// What is read of a relation beside its own row, by the relation's object id.
+/// What is read of a relation besides its own row, by the relation's object id.
 #[derive(Default)]
 struct Parts {
     identities: HashMap<String, Vec<Arc<str>>>,
@@ -212,7 +211,7 @@ struct Parts {
     other_code: HashSet<Box<str>>,
 }
 
-/// What one snapshot shows, all but the texts of views.
+/// The contents of one snapshot, without the texts of views.
 pub(super) struct Shown {
     parts: Parts,
     tables: Rows,
@@ -227,8 +226,8 @@ pub(super) struct Shown {
     trusted: Rows,
 }
 
-/// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: the name as a literal.
-/// `trusts`: functions that are immutable by declaration.
+/// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: its name as a literal. `trusts`:
+/// functions declared immutable are trusted.
 pub(super) async fn read(connection: &mut Connection, publication: &str, trusts: bool) -> Result<Shown, ServiceError> {
     let parts = read_parts(connection).await?;
     let tables = connection.query(&[TABLES, &updates_fail(publication), OF_TABLES].concat()).await?;
@@ -257,7 +256,7 @@ pub(super) async fn read(connection: &mut Connection, publication: &str, trusts:
     })
 }
 
-/// Makes a catalogue of it, with the texts of views, which are read now.
+/// Builds the catalogue, with the texts of views, which are read now.
 pub(super) async fn finish(
     shown: Shown,
     connection: &mut Connection,

@@ -1,22 +1,20 @@
-//! Reads the catalogue, and notices when it changed.
+//! Reads the catalogue, and notices when it has changed.
 //!
-//! DDL and GRANT come with the change stream if event triggers write them into it. Then what they touch is invalidated in
-//! commit order, and this watch is woken to load the catalogue anew before the next fill. Roles, memberships, settings
-//! and whatever else event triggers do not see are never in the stream, so a fingerprint of everything that verdicts rest
-//! on is read every [`TICK`]: object ids with the transaction that wrote each catalogue row last (in-place updates such
-//! as those of VACUUM and ANALYZE leave it alone). The lease counts from the last fingerprint found unchanged, so no
+//! If event triggers write them into the change stream, DDL and GRANT arrive with it. They invalidate in commit order, and this service is woken to
+//! load the catalogue again before the next fill. The stream never contains roles, memberships, settings and other changes that event triggers do not
+//! see. So a fingerprint of everything that verdicts depend on is read every [`TICK`]: object ids with the transaction that wrote each catalogue row
+//! last (in-place updates such as those of VACUUM and ANALYZE do not change it). The lease counts from the last fingerprint found unchanged, so no
 //! answer outlives a change of the catalogue by more than D, with or without triggers.
 //!
-//! What comes and goes between two looks leaves no trace in the rows, but a session may have filled under it: a table
-//! that hid another one, an operator, a role's right. With triggers the stream tells of the former. Otherwise, and for
-//! roles, the statistics of written catalogue rows do, and everything goes. They count temporary tables too, and come
-//! late: a second after the commit, ten if its session was busy just before and is idle since.
+//! An object that is created and dropped between two readings leaves no trace in the rows, but a session may have filled under it: a table that hid
+//! another one, an operator, a role's privilege. With triggers the stream shows created and dropped objects. Without them, and for roles, the
+//! statistics of written catalogue rows show them, and then all entries are flushed. The statistics include temporary tables and are late: a second
+//! after the commit, or ten if the session was busy just before and is idle since.
 //!
-//! *Catalogue reads are fills.* The catalogue is loaded in one snapshot, together with its fingerprint and the snapshot
-//! itself as proof: if it does not show a redefinition that the stream has delivered, the cache does not take it.
-//! What is flushed is what differs from the catalogue before: some relations; or everything, if more than relations or
-//! anything about roles changed. The publication is read after the proof: a table that a transaction took out of it and
-//! redefined is not published any more when fills begin again.
+//! *Catalogue reads are fills.* The catalogue is loaded in one snapshot, together with its fingerprint and the snapshot itself as proof: if it does
+//! not show a redefinition that the stream has delivered, the cache does not accept it. The entries that depend on the difference from the previous
+//! catalogue are flushed: those of some relations, or all, if more than relations or anything about roles changed. The publication is read after the
+//! proof: a table that a transaction removed from it and redefined is no longer published when fills begin again.
 
 mod code;
 mod definitions;
@@ -42,16 +40,16 @@ use self::definitions::Definitions;
 use self::load::Shown;
 use self::triggers::Triggers;
 
-/// Time between fingerprints.
+/// Interval of fingerprints.
 const TICK: Duration = Duration::from_millis(250);
-/// Time between looks while the stream is ahead of what new snapshots show; it grows up to [`TICK`].
+/// Shortest pause between readings while the stream is ahead of new snapshots; it grows up to [`TICK`].
 const PAUSE_MIN: Duration = Duration::from_millis(2);
-/// Least time between looks that only look-ups wait for, and how many times as long as a look takes it is at least.
+/// Shortest pause between readings that only look-ups wait for; it is at least this many times as long as a reading takes.
 const REST_MIN: Nanos = 20_000_000;
 const REST: Nanos = 4;
 
-/// The snapshot, and what stands for the catalogue in it: all that event triggers can see, then the rest, then the rows
-/// deleted from the catalogue so far. Objects of the system's own have ids below 16384 (`FirstNormalObjectId`).
+/// The snapshot, and the fingerprint of the catalogue in it: everything that event triggers can see, then the rest, then the number of rows deleted
+/// from the catalogue. The system's own objects have ids below 16384 (`FirstNormalObjectId`).
 const FINGERPRINT: &str = "
 WITH relations AS MATERIALIZED (SELECT oid, xmin, relkind FROM pg_class
    WHERE oid >= 16384 AND relpersistence <> 't' AND relkind IN ('r', 'p', 'v', 'm', 'f')),
@@ -103,7 +101,7 @@ SELECT pg_catalog.pg_current_snapshot()::text,
   'pg_namespace'::regclass, 'pg_trigger'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass,
   'pg_amproc'::regclass, 'pg_opclass'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass, 'pg_ts_config_map'::regclass))";
 
-/// Watches the catalogue and the publication, for ever.
+/// Watches the catalogue and the publication; never returns.
 pub async fn watch_catalog(shared: Arc<Pg>) {
     let mut watch = Watch {
         connection: Connection::new(shared.clone()),
@@ -128,7 +126,7 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
         let now = shared.clock.now();
         let rest = now.saturating_sub(began).saturating_mul(REST).max(REST_MIN);
         shared.catalog_rests.store(now + rest, Relaxed);
-        // Wanted still: no snapshot shows what the stream has delivered.
+        // Still needed: no snapshot shows what the stream has delivered.
         let soon = shared.cache.wants_catalog() || watch.triggers.wait();
         let untimed = watch.in_use && shared.settings.faults.no_timed_looks;
         let tick = if untimed { Duration::from_secs(3_600) } else { TICK };
@@ -149,25 +147,25 @@ struct Watch {
     loaded: Option<Fingerprint>,
     /// Its version.
     version: CatalogVersion,
-    /// The cache has taken it.
+    /// The cache has accepted it.
     in_use: bool,
-    /// In what it differs from the one that the cache has; None: perhaps in everything.
+    /// The relations in which it differs from the cache's catalogue; None: everything may differ.
     changed: Option<Vec<TableId>>,
     /// The version of the publication's own row.
     publication: Option<String>,
 }
 
-/// Stands for the catalogue.
+/// Identifies the state of the catalogue.
 #[derive(PartialEq, Eq)]
 struct Fingerprint {
     schema: String,
     rest: String,
-    /// Rows deleted from the catalogue; empty if the stream tells of what came and went.
+    /// Number of rows deleted from the catalogue; empty if the stream shows created and dropped objects.
     deleted: String,
 }
 
 impl Fingerprint {
-    /// More than relations may differ.
+    /// Whether more than relations may differ.
     fn differs_widely(&self, other: &Self) -> bool {
         self.rest != other.rest || self.deleted != other.deleted
     }
@@ -207,7 +205,7 @@ impl Watch {
         Ok((Visible::of_snapshot(&snapshot).ok_or_else(shape)?, Fingerprint { schema, rest, deleted }))
     }
 
-    /// Loads the catalogue; returns the snapshot that it was read in.
+    /// Loads the catalogue; returns the snapshot in which it was read.
     async fn load(&mut self, seen: &Fingerprint, ddl_in_stream: bool) -> Result<Visible, ServiceError> {
         if self.loaded.as_ref().is_none_or(|loaded| loaded.differs_widely(seen)) {
             self.shared.reloads.notice(); // the configuration, perhaps
@@ -216,7 +214,7 @@ impl Watch {
         }
         self.connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let read = self.read(ddl_in_stream).await;
-        // A refusal has ended it.
+        // A refusal has ended the transaction.
         if !read.as_ref().is_err_and(ServiceError::is_refusal) {
             self.connection.query("COMMIT").await?;
         }
@@ -235,13 +233,13 @@ impl Watch {
         self.in_use = false;
         self.loaded = Some(fingerprint);
         self.shared.use_catalog(catalog);
-        // Updates of a table may fail from now on while it is published.
+        // From now on, updates of a published table may fail.
         self.shared.publication_wanted.notify_one();
         Ok(proof)
     }
 
     async fn read(&mut self, ddl_in_stream: bool) -> Result<(Visible, Fingerprint, Shown), ServiceError> {
-        // To compile the statements takes longer than to run them.
+        // Compiling the statements takes longer than running them.
         self.connection.query("SET LOCAL jit = off").await?;
         let (proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
         let publication = self.shared.publication_literal();
@@ -250,7 +248,7 @@ impl Watch {
         Ok((proof, fingerprint, shown))
     }
 
-    /// Has the cache take the catalogue, unless the stream is ahead of it.
+    /// Gives the catalogue to the cache, unless the stream is ahead of it.
     fn hand_over(&mut self, epoch: Epoch, proof: &Visible, asked_at: Nanos) {
         let redefinition = self.changed.as_deref().map_or(Redefinition::Everything, Redefinition::Tables);
         if self.shared.cache.catalog_loaded(epoch, self.version, redefinition, proof, asked_at) {
@@ -259,7 +257,7 @@ impl Watch {
         }
     }
 
-    /// Any change of the publication by others voids what rests on it.
+    /// A change of the publication by another session invalidates what depends on it.
     async fn watch_publication(&mut self) -> Result<(), ServiceError> {
         let sql = format!(
             "{} UNION ALL SELECT '0', xmin::text FROM pg_catalog.pg_publication WHERE pubname = {}",
@@ -271,14 +269,14 @@ impl Watch {
         if self.publication.is_some() && own != self.publication {
             tracing::warn!("the publication was changed by somebody else: starting the change stream again");
             self.shared.restart_stream.notify_one();
-            // Which tables' updates fail depends on what it sends.
+            // The tables whose updates fail depend on what it sends.
             self.loaded = None;
             published.clear();
         }
         self.publication = own;
         let lost = self.shared.lost_publications(&published);
         if !lost.is_empty() {
-            // Dropped, most often.
+            // Most often dropped.
             let catalog = self.shared.catalog.load();
             let taken_out = lost.iter().filter(|table| catalog.table(**table).is_some()).count();
             if taken_out > 0 {

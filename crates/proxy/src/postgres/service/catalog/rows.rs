@@ -1,4 +1,4 @@
-//! Rows of answers about the catalogue.
+//! Rows of catalogue queries.
 
 use freshet_types::TableId;
 

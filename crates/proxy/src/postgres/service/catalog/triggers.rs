@@ -1,8 +1,7 @@
-//! Whether the change stream carries DDL.
+//! Whether the change stream contains DDL.
 //!
-//! It does once the event triggers stand and every statement has ended that began before they did: a command that was
-//! under way then runs none, and a transaction that ran one before has told nothing of it. If they are changed in any
-//! way, even back again, all this starts over.
+//! It does once the event triggers exist and every statement has ended that began before. A command that was running then fires no trigger, and a
+//! transaction that ran a command before has not reported it. If the triggers are changed in any way, even back again, this starts over.
 
 use std::collections::HashSet;
 
@@ -14,7 +13,7 @@ use crate::postgres::service::connection::{Connection, ServiceError};
 /// Oldest major version whose output plugin sends messages.
 const VERSION_MESSAGES: u32 = 14;
 
-/// Transactions of this database that have written, or are at a statement.
+/// Transactions of this database that have written, or are running a statement.
 const RUNNING: &str = "
 SELECT l.virtualtransaction FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
@@ -22,18 +21,18 @@ WHERE l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
  AND (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
   OR l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND a.state IS DISTINCT FROM 'idle in transaction')";
 
-/// How long dropped triggers are left alone: five minutes. `pg_restore --clean` drops them first and makes them again last.
+/// How long dropped triggers are not created again: five minutes. `pg_restore --clean` drops them first and creates them again last.
 const AGAIN_AFTER: Nanos = 300_000_000_000;
 
 /// The state of the event triggers.
 pub(super) struct Triggers {
-    /// Asks for the form they stand in.
+    /// The query for their state.
     sql: &'static str,
-    /// The form that they were last seen in.
+    /// Their last state.
     seen: Option<String>,
-    /// Those who began before and run still.
+    /// The transactions that began before and are still running.
     running: HashSet<String>,
-    /// Some of them have been missing since.
+    /// When some of them were first missing.
     gone_since: Option<Nanos>,
     told: Option<bool>,
 }
@@ -43,7 +42,7 @@ impl Triggers {
         Self { sql, seen: None, running: HashSet::new(), gone_since: None, told: None }
     }
 
-    /// Whether every DDL command that can be seen from now on will be in the stream, as far as event triggers see it.
+    /// Whether every DDL command that becomes visible from now on will be in the stream, as far as event triggers see it.
     pub(super) async fn look(&mut self, connection: &mut Connection, shared: &Pg) -> Result<bool, ServiceError> {
         let mut form = self.form(connection, shared).await?;
         if form.is_none() && self.mend(connection, shared).await? {
@@ -66,7 +65,7 @@ impl Triggers {
         Ok(stands)
     }
 
-    /// Makes triggers again that were dropped for some time. Who merely disables them means it.
+    /// Creates triggers again that were dropped some time ago. Disabled triggers are not changed: that is intended.
     async fn mend(&mut self, connection: &mut Connection, shared: &Pg) -> Result<bool, ServiceError> {
         let Some((missing, sql)) = &shared.own.triggers_again else { return Ok(false) };
         let stood = self.seen.is_some() || self.gone_since.is_some();
@@ -90,7 +89,7 @@ impl Triggers {
         Ok(form.filter(|_| shared.server_version() >= VERSION_MESSAGES))
     }
 
-    /// They stand, and statements that began before run still.
+    /// Whether they exist, but statements that began before are still running.
     pub(super) fn wait(&self) -> bool {
         !self.running.is_empty()
     }

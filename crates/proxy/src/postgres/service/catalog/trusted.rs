@@ -1,11 +1,11 @@
-//! Functions and aggregates of users that the operator trusts to be what they are declared to be: [`Catalog::trusted`](freshet_types::Catalog).
+//! User-defined functions and aggregates that the operator trusts to be what they are declared to be: [`Catalog::trusted`](freshet_types::Catalog).
 //!
-//! They are immutable, and written in SQL or PL/pgSQL, whose whole definition is a row of the catalogue: those rows are watched with the other
-//! surroundings. An aggregate is as immutable as the functions that it is made of. What a call adds is left out: defaults, which may be
-//! volatile, and results of other types than built-in ones that print no names of objects. So are names that a type bears:
-//! `name(x)` may be a cast.
+//! They are immutable, and written in SQL or PL/pgSQL, so that a row of the catalogue is their whole definition. These rows are watched with the
+//! other surroundings. An aggregate is as immutable as the functions that it uses. Functions are excluded for which a call runs more: defaults, which
+//! may be volatile, and results of other types than built-in ones that do not print names of objects. Names of types are excluded, too: `name(x)` may
+//! be a cast.
 
-/// Their names, and whether those are aggregates.
+/// Their names, and whether they are aggregates.
 pub(super) const TRUSTED: &str = "
 WITH made(oid, name, is_aggregate, fits) AS (
   SELECT p.oid, p.proname, p.prokind = 'a',

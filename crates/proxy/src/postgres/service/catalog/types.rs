@@ -1,18 +1,17 @@
-//! Types whose values bring more into a statement than data: code that somebody made for them, or names of other objects.
+//! Types with effects: their values run user-defined code, or print names of other objects.
 //!
-//! - **Casts** that somebody made run wherever the server looks a cast up: where the text asks for it, in comparisons, arguments and lists
-//!   whose types differ, in functions that make JSON. They count unless they only do what a cast in the text does with the server's own
-//!   code: `WITH INOUT` between built-in types and enums whose input reads neither the catalogue nor the clock. The clock is read by
-//!   the input of dates; a cast to one that the text asks for is seen there. A built-in cast counts where somebody altered its row. A type
-//!   that somebody made is not asked for in a cached text, unless it is an enum to which no cast by a function leads; without that only
-//!   functions and operators made for it want such values.
-//! - **Checks** of domains run where a value becomes one of the domain, and so do casts by functions to a type that somebody made. They
-//!   count where they call a function that somebody made, or one that changes settings or runs a text: it may write, or read any table. A
-//!   range compares its bounds by such functions, if its operator class is of them. Only a text that names such a type, or one that holds
-//!   it, or a parameter that is declared to be of it, runs them.
-//! - **Operator classes** that are the default of a type sort, group and compare its values without any operator in the text.
-//! - **Names** are printed by `regclass` and its kin and by `aclitem`. Whatever renames or hides an object changes what they look like. Not by
-//!   `regconfig` and `regdictionary`: each change of text search empties the cache.
+//! - **Casts** that are user-defined run wherever the server looks up a cast: where the text has one, in comparisons, arguments and lists with
+//!   different types, and in functions that return JSON. They count unless they only do what a cast in the text does with built-in code: `WITH INOUT`
+//!   between built-in types and enums whose input functions read neither the catalogue nor the clock. The input functions of dates read the clock; a
+//!   cast to a date in the text is checked there. A built-in cast counts if its row was altered. A cached text does not cast to a user-defined type,
+//!   unless it is an enum without a cast by a function; otherwise only functions and operators created for the type need its values.
+//! - **Checks** of domains run where a value is converted to the domain, and so do casts by functions to a user-defined type. They count if they call
+//!   a user-defined function, or one that changes settings or runs a text, since it may write, or read any table. A range compares its bounds by such
+//!   functions, if its operator class has them. They run only for a text that names such a type, or one that contains it, and for a parameter
+//!   declared with it.
+//! - **Operator classes** that are a type's default sort, group and compare its values without any operator in the text.
+//! - **Names** are printed by `regclass` and similar types and by `aclitem`. Renaming or hiding an object changes the printed values. `regconfig` and
+//!   `regdictionary` do not count: each change of text search empties the cache.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use super::code::{CODE, KNOWN};
 use super::rows::{table_id, texts};
 use crate::postgres::service::connection::{Connection, ServiceError};
 
-/// Effects by name (`` is that of names), and what belongs to each. Rows that initdb wrote have its first transaction's number
+/// Effects by name (`` is that of names), with the objects of each. Rows that initdb wrote have its first transaction's number
 /// (`BootstrapTransactionId`), or that of frozen ones.
 const TYPE_EFFECTS: &str = ",
 printing(oid) AS (SELECT oid FROM pg_type WHERE typnamespace = 'pg_catalog'::regnamespace AND oid < 16384

@@ -1,20 +1,18 @@
-//! Reads results again that a change invalidated while they were in use, before the next reader asks.
+//! Refreshes results that a change invalidated while they were in use, before the next reader asks.
 //!
-//! Without it each write to a hot row costs the database the same statement once for every session that asks before one
-//! of them has filled the cache again, and each of them waits. Here it runs once.
+//! Without refreshing, each write to a hot row costs the database the same statement once for every session that misses before one of them has filled
+//! the entry again, and each of them waits. With it the statement runs once.
 //!
 //! It must not cost the database more than it saves, so:
 //!
-//! - only an entry that was served since it was read comes back: for one reader at least the statement would have run;
-//!   what was brought back and not used is not brought back again;
-//! - the hottest come first, and when too many wait the coldest are dropped ([`crate::service::refreshes`]);
-//! - the statements take no more than a given share of the time ([`Budget`]);
-//! - it is the cache's own flight of the key, so nobody else fills it meanwhile, and what a reader has brought back
-//!   already is left alone.
+//! - only an entry that was served since it was read is refreshed: for at least one reader the statement would have run. A refreshed entry that was
+//!   not used is not refreshed again;
+//! - the hottest entries come first, and when too many wait the coldest are dropped ([`crate::service::refreshes`]);
+//! - the statements use no more than a given share of the time ([`Budget`]);
+//! - the refresh is the cache's flight of the key, so no session fills it meanwhile; an entry that a reader has already filled is left alone.
 //!
-//! And it must be the answer that a session of the entry's context would get, byte for byte. A connection is brought into
-//! that context and asked for it, as each session is asked; any difference ends the attempt ([`reader`]). What is read is
-//! installed under the same rules as any fill.
+//! The answer must be byte for byte the one that a session of the entry's context would get. A connection is brought into that context, and its
+//! context is read like that of each session; any difference ends the attempt ([`reader`]). The result is installed under the same rules as any fill.
 
 mod reader;
 
@@ -26,19 +24,18 @@ use crate::postgres::service::refresh::reader::{Reader, Timing};
 use crate::service::once::Once;
 use crate::service::refreshes::{Budget, Outcome};
 
-/// Time after a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_millis(200);
-/// Time until the database may show a commit that the stream was quicker to deliver.
+/// Time until the database probably shows a commit that the stream has already delivered.
 const VISIBLE_PAUSE: Duration = Duration::from_millis(2);
-/// How often that is tried: for a second at least. On a busy server the session that commits may have to wait for its
-/// turn before others see the commit, and a result that is given up is not there for the next reader.
+/// Number of attempts: for a second at least. On a busy server the committing session may wait for a processor before others see its commit, and a
+/// result that is given up is missing for the next reader.
 const VISIBLE_TRIES: u32 = 500;
-/// How often it is tried, at first, to read a join while its tables do not change: which change is in its way turns out
-/// only at the end, and the one that invalidated it most likely is. Tables that always change are not waited for. Proofs come every
-/// 10 ms, or with somebody else's fill.
+/// Number of attempts, at first, to read a join while its tables do not change: which change prevents it is known only at the end, and it is most
+/// likely the one that invalidated the entry. Tables that change all the time are not waited for. Proofs come every 10 ms, or with another fill.
 const QUIET_TRIES: u32 = 7;
 
-/// Refreshes, for ever.
+/// Refreshes entries; never returns.
 pub async fn refresh_entries(shared: Arc<Pg>) {
     let Some(mut budget) = Budget::new(shared.settings.refresh_share, shared.clock.now()) else { return };
     let mut reader = Reader::new(shared.clone());

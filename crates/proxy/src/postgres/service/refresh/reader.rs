@@ -1,10 +1,9 @@
 //! A connection that answers as any session of an entry's context would.
 //!
-//! A context is all that decides an answer besides the statement: database, roles, search path, settings. What of it can
-//! be set is set; then the server is asked, in the same words as for a session, what the context is, and the answer must
-//! be the entry's context to the letter. So nothing rests on knowing how a setting is written or what follows from it.
-//! Other roles can be taken only by a superuser; whatever is refused, or differs, is not tried again before the catalogue
-//! changes.
+//! A context is everything that decides an answer besides the statement: database, roles, search path, settings. What can be set is set. Then the
+//! context is read from the server with the same query as for a session, and the answer must equal the entry's context exactly. So nothing depends on
+//! how a setting is written or on its consequences. Only a superuser can become other roles. A context that is refused, or differs, is not tried
+//! again before the catalogue changes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,49 +30,49 @@ use crate::session::fill::{PendingFill, Read};
 use crate::shared::ServerIdentity;
 use crate::statement::registry::Statement;
 
-/// Time for one conversation.
+/// Time limit of one refresh.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
-/// The server's own limit comes first. Nothing here writes, or needs more than to see what is committed.
+/// The server's own limit comes first. Nothing here writes, or needs to see more than committed rows.
 const MANNERS: &str = "SET statement_timeout = '10s'; SET default_transaction_read_only = on; \
     SET default_transaction_isolation = 'read committed'";
-/// Back to whom the connection logged in as.
+/// Back to the login role.
 const BACK: &str = "RESET SESSION AUTHORIZATION; RESET ROLE";
-/// Contexts that cannot be entered, remembered at once.
+/// Limit of stored contexts that cannot be entered.
 const CLOSED_MAX: usize = 10_000;
 
 /// The connection.
 pub(super) struct Reader {
     shared: Arc<Pg>,
     link: Option<Link>,
-    /// Contexts that could not be entered under a catalogue.
+    /// Contexts that could not be entered with a catalogue.
     closed: (CatalogVersion, HashSet<u32>),
 }
 
 struct Link {
     client: Client,
     identity: ServerIdentity,
-    /// As whom it logged in.
+    /// Its login role.
     user: String,
     entered: Option<Entered>,
 }
 
-/// The context that the connection is in.
+/// The context of the connection.
 struct Entered {
     id: u32,
-    /// The catalogue before it was asked for.
+    /// The version of the catalogue before the context was read.
     catalog: CatalogVersion,
     /// [`Answer::configuration`]
     configuration: String,
 }
 
-/// When a result may be read whose change is pending.
+/// When a result may be read whose change is unproven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timing {
-    /// At once: new snapshots show nearly all of what is delivered.
+    /// At once: new snapshots show nearly everything delivered.
     AtOnce,
-    /// Once no change may be in the way.
+    /// Once no change can prevent it.
     Quiet,
-    /// Once no change is known to be in the way.
+    /// Once no change is known to prevent it.
     Proven,
 }
 
@@ -87,7 +86,7 @@ impl Timing {
     }
 }
 
-/// An entry's key, taken apart.
+/// An entry's key, decomposed.
 enum Key<'a> {
     Query(&'a [u8]),
     Bound { describe: Describe, rows_max: u32, tail: &'a [u8] },
@@ -99,7 +98,7 @@ impl Reader {
     }
 
     pub(super) async fn refresh(&mut self, job: &Job, timing: Timing) -> Result<Outcome, ServiceError> {
-        // Nothing at all if there is no stream, or a reader was quicker.
+        // It finds nothing if there is no stream, or an entry if a reader was faster.
         let found = self.shared.cache.lookup(&job.key, &Watermark::default(), self.shared.clock.now());
         if matches!(found, Lookup::Bypass(Reason::Fence | Reason::LeaseExpired)) {
             return Ok(Outcome::TooSoon);
@@ -116,7 +115,7 @@ impl Reader {
                 Execution::Bound { statement: &statement, tail, describe, rows_max }
             }
         };
-        // The number of a statement or context that is not the entry's would show here.
+        // If the number of the statement or the context is not the entry's, the keys differ.
         let mut written = Vec::new();
         write_key(&mut written, context.id, execution);
         if written[..] != job.key[..] || !self.enter(&context).await? {
@@ -133,19 +132,19 @@ impl Reader {
         let (id, _) = job.key.split_first_chunk::<4>()?;
         let (context, _) = self.shared.contexts.get(u32::from_le_bytes(*id))?;
         let statement = match read_key(&job.key)? {
-            // It may have been read in another way, too: with its backslashes as escapes.
+            // It may also have been read with its backslashes as escapes.
             Key::Query(text) if text.contains(&b'\\') => return None,
             Key::Query(text) => self.shared.registry.statement(text, &[]).ok()?,
             Key::Bound { .. } => job.source.statement.upgrade()?,
         };
-        // The text of a `Query` may have been read in another way.
+        // The text of a `Query` may have been read differently.
         let same = statement.query.text == job.source.query.text;
         (same && !statement.query.is_disabled()).then_some((context, statement))
     }
 
     // --- the context ---------------------------------------------------------------------------------------
 
-    /// Brings the connection into the context; false if that cannot be.
+    /// Brings the connection into the context; false if that is not possible.
     async fn enter(&mut self, context: &Context) -> Result<bool, ServiceError> {
         let catalog = self.shared.catalog_version();
         if self.closed.0 != catalog || self.closed.1.len() > CLOSED_MAX {
@@ -200,7 +199,7 @@ impl Reader {
             Ok(permit) => permit,
             Err(_) => return Ok(Outcome::NotAsked),
         };
-        // The epoch that the permit belongs to began after its server was published.
+        // The permit's epoch began after its server was published.
         if shared.identity().as_deref() != Some(identity) {
             return Ok(Outcome::NotAsked);
         }
@@ -235,7 +234,7 @@ impl Reader {
         let join_keys = join_keys.filter(|_| permit.wants_deferred()).map(Box::new);
         let stage = Read { told, body, refreshed: true };
         let complete = PendingFill { permit, join_keys, proof, expected: None, stage };
-        // It is served once the stream has passed its end.
+        // It is served once the stream has passed this position.
         shared.install(complete, End { epoch, lsn: end });
         Ok(Outcome::Read)
     }
@@ -256,7 +255,7 @@ impl Link {
         Ok(Self { client, identity, user: answer.session_user, entered: None })
     }
 
-    /// False if the server does not let this connection be what is asked for.
+    /// False if the server does not allow this connection the context.
     async fn enter(&mut self, id: u32, key: &ContextKey, catalog: CatalogVersion) -> Result<bool, ServiceError> {
         self.entered = None;
         let Some(recipe) = Recipe::of(key) else { return Ok(false) };
@@ -299,7 +298,7 @@ fn read_answer(rows: &Rows) -> Option<Answer> {
     Answer::read(&row)
 }
 
-/// Takes apart what [`write_key`] wrote.
+/// Decomposes a key of [`write_key`].
 fn read_key(key: &[u8]) -> Option<Key<'_>> {
     match key.get(4..)?.split_first()? {
         (b'Q', text) => Some(Key::Query(text)),
@@ -317,7 +316,7 @@ fn read_key(key: &[u8]) -> Option<Key<'_>> {
     }
 }
 
-/// What is visible, the statement, and the log end, each with a ReadyForQuery of its own.
+/// The messages for what is visible, the statement, and the log end, each with a ReadyForQuery of its own.
 fn messages(statement: &Statement, execution: Execution<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let own = |out: &mut Vec<u8>, sql: &str| {
@@ -342,12 +341,12 @@ fn messages(statement: &Statement, execution: Execution<'_>) -> Vec<u8> {
     out
 }
 
-/// What the server answers to [`messages`].
+/// The server's answers to [`messages`].
 struct Hearing {
-    /// Answers that have ended.
+    /// Number of complete answers.
     answers: usize,
     proof: Option<Visible>,
-    /// As a session keeps them; None if they are not to be kept.
+    /// The answer in the form of a session's entries; None if it cannot be cached.
     frames: Option<Vec<u8>>,
     describes_statement: bool,
     bytes_max: usize,
@@ -401,7 +400,7 @@ impl Hearing {
                 self.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
                 self.keep(tag, body);
             }
-            // An answer with a notice is not repeatable, and one with an error is none. Nothing else belongs here.
+            // An answer with a notice is not repeatable, and one with an error is no result. Other messages do not occur here.
             _ => self.frames = None,
         }
     }

@@ -1,11 +1,11 @@
-//! Several texts as one piece of code: where there are too many to keep each.
+//! Several texts combined to one piece of code, if there are too many to store each.
 
 use freshet_types::Temporaries;
 
 use super::{Code, WORDS_MAX};
 
 impl Code {
-    /// This text and another. With too many words they may do anything.
+    /// This text combined with another. With too many words they may do anything.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let mut both = Self { several: true, ..self.clone() };

@@ -1,4 +1,4 @@
-//! What texts make, by themselves and with what they run.
+//! Temporary tables that texts create, by themselves and with the code that they run.
 
 use super::*;
 
