@@ -1,8 +1,8 @@
-//! Are a target's answers the database's own?
+//! Compares a target's answers with the database's own.
 //!
-//! Asked while the load rests and whatever it wrote has had time to arrive: then both must give the same rows, byte for
-//! byte, to any question. The questions are drawn as the load draws its reads, so most of them concern what a cache
-//! holds. A fast cache that is wrong must not look good, so the count of wrong answers stands beside every figure.
+//! This is done while there is no load and all its writes have had time to arrive: then both must return the same rows, byte for byte, for any query.
+//! The queries are drawn as the load draws its reads, so most of them concern cached results. A fast cache with wrong answers must not look good, so
+//! the number of wrong answers is beside every figure.
 
 use anyhow::{Context, Result};
 

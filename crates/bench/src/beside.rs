@@ -1,4 +1,4 @@
-//! The `freshet` program that is measured and shown.
+//! The `freshet` program that is measured.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `freshet-bench`: what can be typed, and the plan it makes.
+//! `freshet-bench`: its arguments, and its plan.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

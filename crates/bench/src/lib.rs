@@ -1,18 +1,16 @@
 //! The benchmark program: what would this cache do for my database?
 //!
-//! It answers that from outside. It knows no cache, only addresses that speak PostgreSQL's or MySQL's protocol (and, as
-//! peers, memcached's, Redis's and an echo), and sends each of them the same load through ordinary drivers. Three things
-//! make such answers wrong more often than not, and shape the code:
+//! It answers this from outside. It knows no cache, only addresses with PostgreSQL's or MySQL's protocol (and, as peers, memcached's, Redis's and an
+//! echo), and sends each of them the same load through ordinary drivers. Three effects often make such answers wrong, and determine the code:
 //!
-//! - **Machines drift.** A target measured at noon is not comparable with one measured at one. So the rounds of all targets
-//!   take turns within a run (`run`), and what is reported is medians with their spread, and processor time per query,
-//!   which survives a noisy machine best (`sample`).
-//! - **A load generator that waits for answers is kind to slow servers**: during a stall it sends nothing, and so
-//!   measures the stall once. The open loop (`load`) sends at fixed times and measures from the intended one.
-//! - **A cache can be fast and wrong.** Whenever the load rests, answers are compared with the database's own (`answers`).
+//! - **Machines drift.** A target measured at noon is not comparable with one measured an hour later. So the rounds of all targets are interleaved
+//!   within a run (`run`). The report has medians with their spread, and processor time per query, which a noisy machine affects least (`sample`).
+//! - **A load generator that waits for answers favours slow servers**: during a stall it sends nothing, and so measures the stall once. The open loop
+//!   (`load`) sends at fixed times and measures from the intended one.
+//! - **A cache can be fast and wrong.** Whenever there is no load, answers are compared with the database's own (`answers`).
 //!
-//! The way of a run: `cli` (what was typed) → `run` (cells, rounds, targets in turn) → `load` (connections that run the
-//! transactions of a `workload` in `session`s over a `driver`) → `result` (all of it, as one JSON document) → `report`.
+//! The path of a run: `cli` (arguments) → `run` (cells, rounds, interleaved targets) → `load` (connections that run the transactions of a `workload`
+//! in `session`s over a `driver`) → `result` (everything, as one JSON document) → `report`.
 
 pub mod answers;
 mod beside;

@@ -1,4 +1,4 @@
-//! A small generator of random numbers, so that the same seed gives the same rows and the same load everywhere.
+//! A small random number generator, so that the same seed gives the same rows and the same load everywhere.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::SplitMix64;

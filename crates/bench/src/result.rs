@@ -1,7 +1,7 @@
 //! A run's results, as one JSON document.
 //!
-//! Everything that a table shows is computed from this, so that an old run can be shown anew or compared. Schema and units
-//! are described for readers in `docs/guide/bench.md`; change [`SCHEMA`] with them.
+//! Everything in the tables is computed from this, so that an old run can be shown again or compared. `docs/guide/bench.md` describes schema and
+//! units for readers; change [`SCHEMA`] with them.
 
 use std::collections::BTreeMap;
 
@@ -191,20 +191,20 @@ pub struct Usage {
 pub struct Cache {
     /// Answered from the cache.
     pub hits: f64,
-    /// Asked of the database and kept.
+    /// Sent to the database and cached.
     pub fills: f64,
-    /// Asked of the database and not kept.
+    /// Sent to the database and not cached.
     pub passed: f64,
     /// Entries removed, for whatever reason.
     pub evictions: f64,
-    /// Of these, because of a change of what they show; 0 where that is not told.
+    /// Of these, because of a change of their data; 0 where this is not reported.
     #[serde(default)]
     pub changed: f64,
     /// Entries at the end.
     pub entries: f64,
     /// Bytes at the end.
     pub bytes: f64,
-    /// How old, in seconds, the cache's proof is that it knows of all changes; none where that is not told, or there is no proof.
+    /// The age, in seconds, of the cache's proof that it knows of all changes; none where it is not reported, or there is no proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age: Option<f64>,
 }

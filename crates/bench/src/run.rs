@@ -1,9 +1,9 @@
-//! One run: cells, rounds, and the targets in turn.
+//! One run: cells, rounds, and interleaved targets.
 //!
-//! A cell is a workload with its settings, a number of connections, a rate of writes and a size of the cache. Within a cell the targets take turns. Every
-//! second round goes backwards, and after each pair of rounds the order is rotated, so that drift of the machine hits all alike
-//! and nobody always follows the same neighbour. After each round the document is written anew: an interrupt or a crash costs
-//! one round, not the run.
+//! A cell is a workload with its settings, a number of connections, a rate of writes and a size of the cache. Within a cell the targets are
+//! interleaved. Every second round is in reverse order, and after each pair of rounds the order is rotated, so that drift of the machine affects all
+//! equally and no target always follows the same one. After each round the document is written again: an interrupt or a crash costs one round, not
+//! the run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub struct Plan {
     pub cold: bool,
     /// The same for all cells.
     pub method: Method,
-    /// Questions asked for the comparison after each round; 0 for none.
+    /// Number of queries of the comparison after each round; 0 for none.
     pub questions: usize,
     /// How long writes may take to arrive everywhere before answers are compared.
     pub settle: Duration,
@@ -132,7 +132,7 @@ pub async fn run(plan: Plan, stop: &Arc<AtomicBool>) -> Result<Run> {
     Ok(bench.document)
 }
 
-/// What tells a run's cells apart.
+/// What distinguishes a run's cells.
 #[derive(Clone, Copy)]
 struct Place {
     connections: usize,
@@ -280,7 +280,7 @@ impl Bench {
         }
     }
 
-    /// Looked for anew each time, since targets may have been started anew.
+    /// Looked up each time, since targets may have been restarted.
     fn processes(&self) -> Vec<Process> {
         sample::processes(&self.plan.targets)
     }
@@ -335,7 +335,7 @@ impl Bench {
         Random::numbered(round, number as u64).next()
     }
 
-    /// Compares answers with the database's, at rest. A failure is told and costs the measured round nothing.
+    /// Compares answers with the database's, without load. A failure is reported and costs the measured round nothing.
     async fn check(&mut self, target: &Arc<Target>, number: usize) {
         let checked = tokio::select! {
             checked = tokio::time::timeout(COMPARING, self.checked(target, number)) => checked,
@@ -460,7 +460,7 @@ pub fn without_secrets(arguments: impl IntoIterator<Item = String>) -> Vec<Strin
     shown
 }
 
-/// `scheme://user:password@host` becomes `scheme://user@host`, wherever it stands in the text.
+/// `scheme://user:password@host` becomes `scheme://user@host`, anywhere in the text.
 fn without_passwords(text: &str) -> String {
     let mut rest = text;
     let mut shown = String::new();

@@ -1,4 +1,4 @@
-//! What `freshet-bench run` takes, and the plan it makes.
+//! The arguments of `freshet-bench run`, and its plan.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

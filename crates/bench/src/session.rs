@@ -1,7 +1,7 @@
-//! What the script of a workload sees of the connection that it runs on.
+//! The connection of a workload's script.
 //!
-//! A session counts each statement and its latency into the recorder of its thread, keeps track of open transactions
-//! (so that a failure can be rolled back), and holds the look-aside cache's connection if the target has one.
+//! A session counts each statement and its latency in the recorder of its thread, tracks open transactions (so that a failure can be rolled back),
+//! and has the connection of the look-aside cache if the target has one.
 
 use std::cell::RefCell;
 use std::rc::Rc;

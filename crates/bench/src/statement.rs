@@ -1,7 +1,7 @@
 //! Statements of a workload, written once for both families of servers.
 //!
-//! The source has `$1`, `$2` … for parameters. PostgreSQL prepares it as it is; MySQL gets a `?` for each mention, and
-//! the value again for each; without preparation both get literals.
+//! The source has `$1`, `$2` … for parameters. PostgreSQL prepares it unchanged; MySQL gets a `?` for each use, and the value again for each; without
+//! preparation both get literals.
 
 use crate::target::Family;
 use crate::value::Value;

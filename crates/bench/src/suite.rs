@@ -1,9 +1,8 @@
 //! The project's own measurements: the workloads on throw-away servers, direct, through Freshet and beside its peers.
 //!
-//! Each item is a command line of `freshet-bench run`, so that anybody can repeat it on another server, and so that the
-//! suite can do nothing that a user cannot. What the suite adds is the servers: a PostgreSQL, the peers that are
-//! installed, and a Freshet started by the run itself, from cold. Freshet is known by its command line alone, as a user
-//! knows it.
+//! Each item is a command line of `freshet-bench run`, so that anyone can repeat it on another server, and the suite can do nothing that a user
+//! cannot. The suite adds the servers: a PostgreSQL, the installed peers, and a Freshet that the run itself starts with an empty cache. The suite
+//! knows only Freshet's command line, like a user.
 
 mod items;
 mod paper;
@@ -296,7 +295,7 @@ impl Servers {
         line.extend(item.targets.iter().filter_map(named).map(|target| format!("--target={}", target.typed())));
         let started = self.freshets.iter().filter(|(name, _)| item.targets.contains(&name.as_str()));
         line.extend(started.map(|(name, command)| format!("--start={name}={command}")));
-        // Where that program lies is nobody's business.
+        // The program's path is not shown.
         let shown = line.iter().map(|word| word.replace(&self.program, "freshet")).collect::<Vec<_>>();
         let mut plan = parse(line, quick).and_then(|args| args.plan()).with_context(|| item.name.to_owned())?;
         plan.output = self.directory.join(format!("{}.json", item.name));
@@ -340,7 +339,7 @@ fn free_address() -> Result<SocketAddr> {
 
 fn private_directory() -> Result<PathBuf> {
     let path = std::env::temp_dir().join(format!("freshet-bench-{}", std::process::id()));
-    // One that is there already may be somebody else's.
+    // An existing directory may belong to another user.
     std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
     Ok(path)
 }

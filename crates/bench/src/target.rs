@@ -1,6 +1,6 @@
-//! Where the load goes: a database, a cache in front of it, or a peer.
+//! The receivers of the load: a database, a cache in front of it, or a peer.
 //!
-//! A target is typed as `NAME=URL`, with settings behind commas: `freshet=postgres://u:p@127.0.0.1:6432/db,metrics=http://127.0.0.1:6433/metrics`.
+//! A target is written as `NAME=URL`, with settings behind commas: `freshet=postgres://u:p@127.0.0.1:6432/db,metrics=http://127.0.0.1:6433/metrics`.
 //! The first SQL target of a run is the database itself: data is loaded there and answers are compared with its own.
 
 use std::str::FromStr;
@@ -122,7 +122,7 @@ impl FromStr for Target {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        // What was typed may hold a password, so no message repeats it.
+        // The argument may contain a password, so no message repeats it.
         let (name, rest) =
             text.split_once('=').context("a target is NAME=URL, such as direct=postgres://user@host/db")?;
         ensure!(!name.contains("://"), "a target is NAME=URL: the name is missing");

@@ -1,4 +1,4 @@
-//! Values that statements are given.
+//! Values of statement parameters.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -12,15 +12,15 @@ pub struct Faults {
     /// alone.
     pub trust_members: bool,
     /// In that case the result is cached before the stream has passed the log end that was read after the keys.
-    pub keep_early: bool,
+    pub install_early: bool,
     /// Retained keys are used again although the rows from which they were read have changed.
-    pub keep_keys: bool,
+    pub reuse_stale_keys: bool,
     /// Rows that enter after the keys were read are not named.
-    pub keep_names: bool,
+    pub ignore_entering: bool,
     /// Fills that begin with retained keys are cached although the rows behind the keys change meanwhile.
     pub trust_keys: bool,
     /// Delivered commits do not become candidates of the fills that they race with.
-    pub ignore_doom: bool,
+    pub no_candidates: bool,
     /// Entries are served before the stream has passed their `read_end`.
     pub ignore_read_end: bool,
     /// Hits are served however old the stream's last proof is.

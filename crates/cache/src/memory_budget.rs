@@ -17,7 +17,7 @@ use crate::entry::Payload;
 const STEP_BYTES: u64 = 4 << 20;
 /// The reserve for other parts is a multiple of this share of the limit, so that the budget does not change all the
 /// time.
-const ASIDE_SHARE: u64 = 64;
+const OVERHEAD_SHARE: u64 = 64;
 /// The reserve shrinks only by at least this many multiples.
 const LESS_UNITS: u64 = 4;
 /// The least share of the limit that is left for entries. A very small limit leaves half of it, since the share would
@@ -62,7 +62,7 @@ impl Limits {
 pub(crate) struct MemoryBudget {
     memory_bytes: AtomicU64,
     entry_bytes_max: AtomicU64,
-    aside: AtomicU64,
+    overhead: AtomicU64,
     /// The capacity given to the store, on its way to the budget. Written under the core's lock.
     given: AtomicU64,
     /// The bytes reserved for results that are being read.
@@ -74,7 +74,7 @@ impl MemoryBudget {
         Self {
             memory_bytes: limits.memory_bytes.into(),
             entry_bytes_max: limits.entry_bytes_max.into(),
-            aside: AtomicU64::new(0),
+            overhead: AtomicU64::new(0),
             given: limits.memory_bytes.into(),
             reserved: AtomicU64::new(0),
         }
@@ -105,7 +105,7 @@ impl MemoryBudget {
 
     fn wanted(&self) -> u64 {
         let limit = self.memory_bytes();
-        limit - self.aside.load(Relaxed).min(limit - least(limit))
+        limit - self.overhead.load(Relaxed).min(limit - least(limit))
     }
 }
 
@@ -129,18 +129,18 @@ impl<P: Payload> Cache<P> {
     }
 
     /// By how much the budget of entries is below the limit.
-    pub fn aside(&self) -> u64 {
+    pub fn overhead(&self) -> u64 {
         self.budget.memory_bytes() - self.budget.wanted()
     }
 
     /// Sets how much of the limit other parts use. Entries have the rest, but at least an eighth of the limit. One
     /// caller.
-    pub fn set_aside(&self, bytes: u64) {
-        let unit = (self.budget.memory_bytes() / ASIDE_SHARE).max(1);
-        let (bytes, before) = (bytes.next_multiple_of(unit), self.budget.aside.load(Relaxed));
+    pub fn set_overhead(&self, bytes: u64) {
+        let unit = (self.budget.memory_bytes() / OVERHEAD_SHARE).max(1);
+        let (bytes, before) = (bytes.next_multiple_of(unit), self.budget.overhead.load(Relaxed));
         // Small variations do not change the budget: with each step the store forgets a little about evicted entries.
         if bytes > before || bytes + LESS_UNITS * unit <= before {
-            self.budget.aside.store(bytes, Relaxed);
+            self.budget.overhead.store(bytes, Relaxed);
         }
     }
 

@@ -113,7 +113,7 @@ impl<P: Payload> FillPermit<P> {
     /// Whether the result may be cached now. `read_end` was read after the result and after everything its tags were
     /// read from. If not, it may be cached once the stream has passed `read_end`.
     pub fn may_commit(&self, read_end: Lsn) -> bool {
-        !self.knows_members() || self.cache.faults.keep_early || self.cache.applied() >= read_end
+        !self.knows_members() || self.cache.faults.install_early || self.cache.applied() >= read_end
     }
 
     /// Whether the deferred tags are set.

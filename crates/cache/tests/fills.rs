@@ -1,4 +1,4 @@
-//! Fills that meet: what the engine does with the second one of a key.
+//! Several fills of one key.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn request() -> FillRequest<'static> {
     FillRequest { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }
 }
 
-/// Two sessions miss; the second begins its fill when the first has ended its own.
+/// Two sessions miss; the second begins its fill after the first has ended its own.
 #[test]
 fn a_later_fill_replaces_the_entry_of_an_earlier_one() {
     let cache = cache();

@@ -1,4 +1,4 @@
-//! The memory limit becomes another: who has to go goes with its tags.
+//! A change of the memory limit evicts entries together with their tags.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ use freshet_types::{
     Snapshot, TableId, Tag, Visible,
 };
 
-/// So many bytes, and what the misses are counted by if not by the key.
+/// A result of this size, and the key under which its misses are counted, if not its own.
 #[derive(Debug)]
 struct Block(usize, Option<&'static [u8]>);
 
@@ -62,7 +62,7 @@ fn fill_with(cache: &Arc<Cache<Block>>, key: u32, block: Block) -> bool {
     matches!(permit.commit(block, Some(&proof), Lsn(10)), Installed::Stored { .. })
 }
 
-/// How many steps it takes.
+/// The number of steps.
 fn make_room(cache: &Cache<Block>) -> usize {
     let mut steps = 1;
     while !cache.make_room() {
@@ -89,7 +89,7 @@ fn less_memory_takes_entries_away_and_more_lets_others_in() {
     assert!(small.bytes > 6 * MIB && small.bytes <= 8 * MIB, "{small:?}");
     let more = cache.counters().evicted.load(std::sync::atomic::Ordering::Relaxed) - evicted;
     assert_eq!(more, full.entries - small.entries);
-    // One entry may be as large as goes with the limit.
+    // The limit of an entry's size depends on the memory limit.
     assert!(!fill(&cache, 10_000, 160 << 10) && cache.limits().entry_bytes_max == 128 << 10);
 
     assert_eq!(cache.set_memory(64 * MIB), 8 * MIB);
@@ -101,7 +101,7 @@ fn less_memory_takes_entries_away_and_more_lets_others_in() {
     assert!(cache.levels(2).bytes > 40 * MIB, "{:?}", cache.levels(2));
 }
 
-/// A key with a clock in it is never missed twice, but what it asks for is.
+/// A key with a clock in it never misses twice, but the results that it requests do.
 #[test]
 fn what_is_asked_for_by_ever_other_keys_finds_room_in_a_full_cache() {
     let cache = keeping(Keep::Worthwhile, 4 * MIB);
@@ -129,20 +129,20 @@ fn what_is_asked_for_by_ever_other_keys_finds_room_in_a_full_cache() {
 fn what_others_take_is_not_there_for_entries() {
     let cache = cache(16 * MIB);
     (0..2_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
-    cache.set_aside(4 * MIB);
+    cache.set_overhead(4 * MIB);
     make_room(&cache);
     let bytes = cache.levels(2).bytes;
     assert!(bytes > 10 * MIB && bytes <= 12 * MIB, "{bytes}");
-    // An eighth of it is for entries, whatever there is besides; of a small limit half.
-    cache.set_aside(100 * MIB);
+    // An eighth of it is always for entries; of a small limit half.
+    cache.set_overhead(100 * MIB);
     make_room(&cache);
     let bytes = cache.levels(2).bytes;
     assert!(bytes > 3 * MIB / 2 && bytes <= 2 * MIB, "{bytes}");
-    assert_eq!(cache.aside(), 14 * MIB);
+    assert_eq!(cache.overhead(), 14 * MIB);
     cache.set_memory(MIB);
-    assert_eq!(cache.aside(), MIB / 2);
+    assert_eq!(cache.overhead(), MIB / 2);
     cache.set_memory(64 * MIB);
-    assert_eq!(cache.aside(), 56 * MIB);
+    assert_eq!(cache.overhead(), 56 * MIB);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn results_that_are_being_read_have_their_share() {
     assert!(permits[40].grow(200 << 10).is_ok(), "who ends gives back");
     assert_eq!(permits[41].grow(200 << 10), Err(Reason::TooBusy));
     permits.clear();
-    cache.set_aside(20 << 20);
+    cache.set_overhead(20 << 20);
     let mut permits: Vec<FillPermit<Block>> = (1..40).map(|key| begin(&cache, key)).collect();
     let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).ok()).count();
     assert_eq!(
@@ -192,15 +192,15 @@ fn changes_that_are_remembered_have_their_share_however_wide_the_rows() {
     assert!(!cache.has_pending() && is_share(MIB), "{} bytes of commits that are proven", remembered());
 }
 
-/// One statement that asks for results of which some 1,500 have room.
+/// One statement that requests results, of which some 1,500 fit.
 struct Load {
     cache: Arc<Cache<Block>>,
     worth: Worth,
     hits: Hits,
     fills: u64,
-    /// Hits come right behind a write.
+    /// Hits directly follow a write.
     late: bool,
-    /// What the database takes for each.
+    /// The database's time for each.
     nanos: u64,
     now: u64,
     missed: bool,
@@ -227,7 +227,7 @@ impl Load {
         }
     }
 
-    /// Asks for so many keys at random, so often; hits and fills in the second half.
+    /// Requests this many random keys, this often; returns hits and fills in the second half.
     fn run(&mut self, keys: u64, times: u64) -> (u64, u64) {
         let mut half = (0, 0);
         for at in 0..times {
@@ -240,13 +240,13 @@ impl Load {
         (self.hits.all - half.0, self.fills - half.1)
     }
 
-    /// Asks for so many keys at random until two of three hit; how often.
+    /// Requests random keys until two of three hit; returns how often.
     fn reads_until_most_hit(&mut self, keys: u64) -> u64 {
         let chunk = 4_000;
         (1..200).find(|_| self.run(keys, chunk).0 > chunk / 2 * 2 / 3).map_or(u64::MAX, |chunks| chunks * chunk)
     }
 
-    /// Asks for 20,000 keys from this one on, the first of them by far the most, so often; hits.
+    /// Requests 20,000 keys from `first` on, skewed to the first of them; returns the hits.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 20,000")]
     fn run_skewed(&mut self, first: u32, times: u32) -> u64 {
         let before = self.hits.all;
@@ -273,7 +273,7 @@ impl Load {
         let so_far = || (self.hits, self.now);
         let bytes = key.to_be_bytes();
         let miss = Miss { key: &bytes, after_own_write: *late, known: *known };
-        // As a payload does that belongs to a statement.
+        // As for a payload that belongs to a statement.
         let found = matches!(cache.lookup(&bytes, &Watermark::default(), 2), Lookup::Hit(_)) && worth.serves();
         let admits = !found
             && !admission::passes_suspended(cache, worth, miss, so_far)
@@ -308,7 +308,7 @@ fn others_are_asked_for_now_and_those_that_were_go_soon() {
     let before = load.run_skewed(0, 20_000);
     let soon = load.run_skewed(100_000, 20_000);
     let then = load.run_skewed(100_000, 20_000);
-    // 5,000 and 8,100 if each is forgotten for itself only.
+    // 5,000 and 8,100 if each is counted by itself only.
     assert!(
         soon * 10 > before * 6 && then * 10 > before * 9,
         "of 20,000 {before} hit before, {soon} and {then} behind"
@@ -326,14 +326,14 @@ fn where_few_hit_nothing_is_served(known: bool) {
     let mut load = Load { nanos: 25_000, known, ..Load::new(Keep::Worthwhile) };
     let (hits, fills) = load.run(20_000, 200_000);
     assert!(load.worth.is_suspended() && hits < 500 && fills < 500, "{hits} hits, {fills} fills");
-    // What share would hit is told by what is found.
-    // How soon depends on what eviction draws: behind 140,000 reads on average, 260,000 at most of 400 times.
+    // The share that would hit is estimated from what is found. How soon depends on random eviction: after 140,000 reads on average, and at most
+    // 260,000 in 400 runs.
     let reads = load.reads_until_most_hit(2_000);
     assert!(reads < 500_000, "{reads} reads");
-    // That it was so is no reason to go on.
+    // A past share is no reason to continue.
     let (hits, _) = load.run(20_000, 400_000);
     assert!(load.worth.is_suspended() && hits < 500, "{hits} hits");
-    // Dear ones pay also if few hit.
+    // Expensive results pay even if few hit.
     let mut load = Load { nanos: 1_000_000, ..load };
     load.run(20_000, 100_000);
     let (hits, _) = load.run(20_000, 100_000);

@@ -1,4 +1,4 @@
-//! The policies of the benchmark of traces, on traces short enough to follow by hand.
+//! The eviction policies of the benchmark of traces, on traces short enough to follow by hand.
 
 #[path = "../benches/traces/policies.rs"]
 mod policies;
@@ -23,7 +23,7 @@ fn lru() {
     assert_eq!(run(Lru::new(&results, 20), &[0, 1, 0, 2, 1, 0, 2, 2]), "0 1 0+ 2 1 0 2 2+");
     // A loop larger than the cache never hits.
     assert_eq!(run(Lru::new(&results, 20), &[0, 1, 2, 0, 1, 2]), "0 1 2 0 1 2");
-    // A large result pushes out several; one larger than the cache none.
+    // A large result evicts several; one larger than the cache evicts none.
     let results = Results { bytes: vec![10, 10, 20, 30], nanos: vec![1; 4] };
     assert_eq!(run(Lru::new(&results, 20), &[0, 1, 3, 0, 1, 2, 0, 1]), "0 1 3 0+ 1+ 2 0 1");
 }
@@ -31,12 +31,13 @@ fn lru() {
 #[test]
 fn arc() {
     let results = equal(10);
-    // What was asked for twice outlives a scan, as under LRU it does not.
+    // A result that was requested twice survives a scan, unlike under LRU.
     let scan = [0, 0, 1, 1, 2, 3, 4, 5, 0, 1];
     assert_eq!(run(Arc::new(&results, 30), &scan), "0 0+ 1 1+ 2 3 4 5 0+ 1+");
     assert_eq!(run(Lru::new(&results, 30), &scan), "0 0+ 1 1+ 2 3 4 5 0 1");
-    // 1 was asked for once, is lost to 2 and comes again: one of the two places goes to the list of those asked for once, and 0
-    // out of the other. 3 takes that from 1, which comes again in turn: the list of those asked for twice has both places now.
+    // 1 was requested once, is evicted for 2 and is requested again: one of the two places moves to the list of results requested once, and 0 is
+    // evicted from the other list. 3 takes this place from 1, which is requested again in turn: now the list of results requested twice has both
+    // places.
     let again = [0, 0, 1, 2, 1, 3, 1, 0, 1, 0];
     assert_eq!(run(Arc::new(&results, 20), &again), "0 0+ 1 2 1 3 1 0 1+ 0+");
 }
@@ -44,10 +45,10 @@ fn arc() {
 #[test]
 fn s3_fifo() {
     let results = equal(20);
-    // 0 was hit twice and moves to the main queue when it comes out of the small one; the scan passes through that.
+    // 0 was hit twice and moves to the main queue when it leaves the small one; the scan passes through the small one.
     let scan = [0, 0, 0, 1, 2, 3, 4, 5, 0, 1];
     assert_eq!(run(S3Fifo::new(&results, 30), &scan), "0 0+ 0+ 1 2 3 4 5 0+ 1");
-    // 1 is remembered, and so goes to the main queue the second time.
+    // 1 is remembered, so the second time it enters the main queue.
     let again = [0, 1, 2, 3, 1, 4, 5, 6, 1];
     assert_eq!(run(S3Fifo::new(&results, 30), &again), "0 1 2 3 1+ 4 5 6 1");
     let again = [0, 1, 2, 3, 0, 4, 5, 6, 0];
@@ -57,7 +58,7 @@ fn s3_fifo() {
 #[test]
 fn learned() {
     let results = equal(3);
-    // Chosen after two requests each: nothing is known at first, then 0, then 1, which came more often until then.
+    // Chosen after two requests each: nothing is known at first, then 0, then 1, which was requested more often until then.
     let trace = [0, 0, 0, 1, 1, 1, 1, 1, 1, 2];
     assert_eq!(run(Learned::new(&results, 10, 2, |_| 1.0), &trace), "0 0 0+ 1 1 1 1 1 1+ 2");
 }
@@ -67,7 +68,7 @@ fn top() {
     let results = equal(4);
     let trace = [0, 1, 1, 2, 2, 2, 3];
     assert_eq!(run(Top::new(&results, 20, &trace, |_| 1.0), &trace), "0 1+ 1+ 2+ 2+ 2+ 3");
-    // By what a hit is worth, and for a byte.
+    // By the value of a hit, and by the value for a byte.
     let results = Results { bytes: vec![10; 4], nanos: vec![10, 1, 1, 1] };
     let worth = |key: Key| results.nanos[key as usize] as f64;
     assert_eq!(run(Top::new(&results, 20, &trace, worth), &trace), "0+ 1 1 2+ 2+ 2+ 3");
@@ -78,9 +79,9 @@ fn top() {
 #[test]
 fn belady() {
     let results = equal(4);
-    // 2 comes last, so it is not kept.
+    // 2 is requested last, so it is not cached.
     assert_eq!(run(Belady::new(&results, 20, &[0, 1, 2, 0, 1, 2]), &[0, 1, 2, 0, 1, 2]), "0 1 2 0+ 1+ 2");
-    // 0 does not come again: 1 and 2 stay.
+    // 0 is not requested again: 1 and 2 stay.
     assert_eq!(run(Belady::new(&results, 20, &[0, 1, 2, 1, 2, 3]), &[0, 1, 2, 1, 2, 3]), "0 1 2 1+ 2+ 3");
     let results = Results { bytes: vec![10, 10, 20, 30], nanos: vec![1; 4] };
     let trace = [0, 1, 3, 2, 2, 0, 1];

@@ -1,4 +1,4 @@
-//! Keys that outlive the entry that they were read for: a movie's rating is found by the movie's number, which its title gives.
+//! Keys that are retained after the entry that they were read for: a movie's rating is found by the movie's number in its title.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl World {
         Visible::Snapshot(Snapshot::new(100 + u64::from(self.commits), vec![]))
     }
 
-    /// A proof that shows all that was committed.
+    /// Commits with a proof that shows everything committed.
     fn keep(&self, permit: FillPermit<Number>) -> bool {
         let kept = permit.commit(Number(self.commits), Some(&self.all()), self.cache.applied());
         self.cache.validate();
@@ -127,7 +127,7 @@ fn keys_go_with_the_rows_that_they_were_read_from() {
     world.change(TITLE, "name", 6);
     world.change(TITLE, "name", 5);
     assert!(world.begin().wants_deferred());
-    // So they do with all that a new stream, or one that goes on, may have missed.
+    // The same for everything that a new or continued stream may have missed.
     world.read(&[7]);
     world.change(RATING, "title_id", 7);
     world.cache.suspended();
@@ -141,7 +141,7 @@ fn keys_go_with_the_rows_that_they_were_read_from() {
     assert!(world.begin().wants_deferred());
 }
 
-/// Another title of that name is committed while the fill is under way. Its query sees it; the keys do not.
+/// Another title with this name is committed during the fill. Its query sees it; the keys do not.
 #[test]
 fn a_fill_fails_whose_keys_may_have_changed_meanwhile() {
     for trust_keys in [false, true] {

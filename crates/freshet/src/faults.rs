@@ -22,7 +22,7 @@ enum TestFault {
     /// Deferred tags are not checked against the commits that were delivered before the tags were known
     TrustDeferred,
     /// Delivered commits do not become candidates of the fills that they race with
-    IgnoreDoom,
+    NoCandidates,
     /// Entries are served before the stream has passed their read_end
     IgnoreReadEnd,
     /// Hits are served however old the stream's last proof is
@@ -72,7 +72,7 @@ impl FaultArgs {
         let cache = CacheFaults {
             ignore_pending: is_on(TestFault::IgnorePending),
             trust_deferred: is_on(TestFault::TrustDeferred),
-            ignore_doom: is_on(TestFault::IgnoreDoom),
+            no_candidates: is_on(TestFault::NoCandidates),
             ignore_read_end: is_on(TestFault::IgnoreReadEnd),
             ignore_lease: is_on(TestFault::IgnoreLease),
             ignore_watermark: is_on(TestFault::IgnoreWatermark),
@@ -82,10 +82,10 @@ impl FaultArgs {
             ignore_redefinitions: is_on(TestFault::IgnoreRedefinitions),
             keep_on_reconnect: is_on(TestFault::KeepOnReconnect),
             // The simulator's, and those of `cache/tests/retained_keys`.
-            keep_keys: false,
+            reuse_stale_keys: false,
             trust_members: false,
-            keep_early: false,
-            keep_names: false,
+            install_early: false,
+            ignore_entering: false,
             trust_keys: false,
         };
         let proxy = ProxyFaults {

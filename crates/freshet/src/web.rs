@@ -251,7 +251,7 @@ impl Figures {
         out.gauge("freshet_bytes", "Bytes of entries with keys and tags", levels.bytes as f64)?;
         out.gauge("freshet_memory_limit_bytes", "The memory limit", cache.limits().memory_bytes as f64)?;
         let help = "The part of the memory limit that results cannot have: statements, buffers, holes between entries";
-        out.gauge("freshet_memory_overhead_bytes", help, cache.aside() as f64)?;
+        out.gauge("freshet_memory_overhead_bytes", help, cache.overhead() as f64)?;
         let statements = self.shared.statement_bytes();
         out.gauge(
             "freshet_statement_bytes",

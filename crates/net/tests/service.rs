@@ -49,7 +49,7 @@ fn every_login_method() -> Result<()> {
     }
     connect("by_md5", Some("pass wörd"), Purpose::Replication)?;
 
-    // Cleartext, last because it changes the rules.
+    // Cleartext comes last because it changes the rules.
     std::fs::write(&hba, format!("{local}host all by_scram 127.0.0.1/32 password\n"))?;
     server.psql("SELECT pg_reload_conf()")?;
     std::thread::sleep(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! The queries that read the keys by which rows of other tables matter, and the tags that their answers tell.
+//! Key queries for rows of other tables, and the tags from their answers.
 
 mod fixture;
 
@@ -23,7 +23,7 @@ fn catalog(dialect: Dialect) -> Catalog {
         ("title_name_character", &[("title_id", Int), ("name_id", Int), ("character_name", text)]),
     ];
     let table = |(id, (name, columns)): (u32, &Described<'_>)| Table {
-        // That of names is known.
+        // The key of `name` is known.
         key: if *name == "name" { vec!["name_id".into()] } else { Vec::new() },
         ..fixture::table(id, "s", name, columns)
     };
@@ -70,7 +70,7 @@ fn keys_are_read_from_the_constants_on() {
     assert_eq!(later, [TableId(5), TableId(4)]);
 }
 
-/// What a text without a normal form equals is for the server to say.
+/// The server decides what a text without a normal form equals.
 #[test]
 fn texts_beyond_ascii_are_asked_for_as_they_are() {
     let (read_set, bound) = read_set(Dialect::MySql, &CHARACTERS.replace("It''s \\\\ a Wonder", "The Café"));
@@ -138,7 +138,7 @@ fn keys_of_some_tables_alone() {
     assert_eq!(JoinKeys::sql([&join_keys]), "");
 }
 
-/// Ranges lead on where no equality does, by limits that leave no row out.
+/// Without an equality, ranges are the start of a join path, with limits that exclude no row.
 #[test]
 fn keys_are_read_from_ranges_on() {
     let rated = "select * from title t join title_rating r on r.title_id = t.title_id where r.average_rating >= -1.5";
@@ -163,7 +163,7 @@ fn keys_are_read_from_ranges_on() {
     }
 }
 
-/// What the statements say of each table, beside what is read for it.
+/// The description of each table, without what is read for it.
 fn described(dialect: Dialect, sql: &str) -> Vec<String> {
     read_set(dialect, sql).0.describe().iter().map(|line| line.replacen("s.", "", 1)).collect()
 }
@@ -195,7 +195,7 @@ fn beginnings_and_disjunctions_lead_on() {
     }
 }
 
-/// What is tested of each row leads on last, as the statement has it.
+/// Conditions that test each row are the last choice of a start, as written in the statement.
 #[test]
 fn patterns_lead_on() {
     let rated = |condition: &str| {
@@ -248,14 +248,14 @@ fn patterns_lead_on() {
         let sql = join_keys.map_or_else(|| "IS NOT NULL LIMIT".to_owned(), |join_keys| JoinKeys::sql([&join_keys]));
         assert!(sql.contains("IS NOT NULL LIMIT"), "{condition}: {sql}");
     }
-    // From a beginning rather than from what is tested of each row.
+    // A beginning is preferred to a test of each row.
     let sql = "select * from name n join title_name_character c using (name_id) join title t using (title_id) \
         where t.title like 'x%' and n.name like '%x%'";
     let sql = JoinKeys::sql([&read_set(Dialect::Postgres, sql).1.join_keys.expect("join keys")]);
     assert!(!sql.contains("\"name\" t0"), "{sql}");
 }
 
-/// Texts of MySQL that are equal in another case: keys that were read lead on, constants do not.
+/// Texts of MySQL that are equal in another case: keys that were read are followed, constants are not propagated.
 #[test]
 fn folded_texts_lead_on_by_keys() {
     let sql = "select * from name n join title t on t.title = n.name where n.name_id = 1";
@@ -271,7 +271,7 @@ fn folded_texts_lead_on_by_keys() {
     assert_eq!(described(Dialect::MySql, sql)[1], "title: title among the values of name.name");
 }
 
-/// A condition on a column of a block bounds the table behind it, where the block makes its rows one by one.
+/// A condition on a column of a block bounds the table behind it, if each row of the block comes from one row.
 #[test]
 fn conditions_reach_into_blocks() {
     let bounded = [
@@ -315,7 +315,7 @@ fn conditions_reach_into_blocks() {
     assert_eq!(described(Dialect::MariaDb, folded), ["title_genre: any row"]);
 }
 
-/// WHERE that no row of NULLs satisfies makes an inner join of an outer one.
+/// A WHERE that no row of NULLs satisfies turns an outer join into an inner one.
 #[test]
 fn outer_joins_that_are_inner_ones() {
     let chain = "select * from title t left join title_genre g on g.title_id = t.title_id \
@@ -355,7 +355,7 @@ fn outer_joins_that_are_inner_ones() {
     }
 }
 
-/// The same of outer joins in derived tables and conditions outside.
+/// The same for outer joins in derived tables and conditions outside.
 #[test]
 fn outer_joins_within_that_are_inner_ones() {
     let inside = "select t.title_id, t.title, g.genre, g.title_id as h from title t left join title_genre g on g.title_id = t.title_id";
@@ -399,7 +399,7 @@ fn outer_joins_within_that_are_inner_ones() {
     }
 }
 
-/// Where a sub-select has a row for an outer one, an equality inside bounds the outer one.
+/// If a sub-select has a row for an outer row, an inner equality bounds the outer reference.
 #[test]
 fn sub_selects_bound_outer_rows() {
     for (condition, reached) in [
@@ -431,7 +431,7 @@ fn sub_selects_bound_outer_rows() {
     }
 }
 
-/// How far a page reaches that the answer does not show.
+/// The key query reads the LIMIT boundary of a derived table that is not in the answer.
 #[test]
 fn ends_of_pages_are_asked_for() {
     let (asked, bound) =
@@ -482,7 +482,7 @@ fn ends_of_pages_are_asked_for() {
     }
 }
 
-/// From the rows of a page that is not shown keys lead to others, if its end is known.
+/// Join paths start at the rows of a derived table that is not in the answer, if its boundary is known.
 #[test]
 fn keys_lead_from_the_rows_of_a_page() {
     let statement = "select count(*) from (select t.title_id from title t order by t.title_id limit 2) p \
@@ -509,7 +509,7 @@ fn keys_lead_from_the_rows_of_a_page() {
     assert!(JoinKeys::sql([&join_keys]).contains("SELECT '0.1'"), "the end is asked for with what it leads to");
 }
 
-/// Rows that NOT EXISTS drops by keys that others hold.
+/// Rows that NOT EXISTS drops because of keys of others.
 #[test]
 fn keys_that_others_hold_are_asked_for() {
     let (_, bound) = read_set(
@@ -568,7 +568,7 @@ fn keys_that_others_hold_are_asked_for() {
     assert!(bound.join_keys.is_none(), "the row of NULLs is shown");
 }
 
-/// What a sub-select of one row at most equals bounds the table inside, which leads to the one outside.
+/// A constant that equals a sub-select of at most one row bounds the inner table, from which a join path leads to the outer one.
 #[test]
 fn scalar_sub_selects_equal_constants() {
     let bounded = "name: name = …";
@@ -593,7 +593,7 @@ fn scalar_sub_selects_equal_constants() {
     }
 }
 
-/// Each disjunct is followed by itself.
+/// Each disjunct is walked separately.
 #[test]
 fn disjunctions_over_several_tables() {
     let described = |sql: &str| described(Dialect::Postgres, sql);
@@ -623,11 +623,11 @@ fn disjunctions_over_several_tables() {
         let lines = described(&format!("{both} {condition}"));
         assert_eq!(!lines.iter().any(|line| line.ends_with("any row")), bounded, "{condition}: {lines:?}");
     }
-    // One walk is enough where it bounds all tables.
+    // One walk is enough if it bounds all tables.
     assert_eq!(described(&format!("{both} t.title = 'x' and (g.genre = 'x' or r.average_rating = 7)")).len(), 3);
 }
 
-/// A column of a set operation has the values of one column or of another: the keys of all lead on, or none.
+/// A column of a set operation has the values of one of several columns: the keys of all are followed, or none.
 #[test]
 fn set_operations_lead_on() {
     let of =
@@ -667,7 +667,7 @@ fn set_operations_lead_on() {
     }
 }
 
-/// Where a branch of a set operation has NULL, a condition leaves none of its rows.
+/// If a branch of a set operation has NULL, the condition excludes all its rows.
 #[test]
 fn branches_of_null_do_not_matter() {
     let all = "(select t.title_id, t.title as a, cast(null as varchar(9)) as b from title t join title_rating r using (title_id) \
@@ -716,11 +716,11 @@ fn branches_of_null_do_not_matter() {
         let ends = |(line, expected): (&String, &&str)| line.ends_with(expected);
         assert!(lines.len() == expected.len() && lines.iter().zip(&expected).all(ends), "{sql}: {lines:?}");
     }
-    // What the tables are matters.
+    // The definitions of the tables matter.
     let sql = "select * from (select title as a, 1 as b from title union select null, 2 from name) u where a = '1'";
     let tags = read_set(Dialect::Postgres, sql).1.tags;
     assert_eq!(tags.iter().filter(|tag| tag.rows == RowSet::Definition).count(), 1, "{tags:?}");
-    // The other type decides what becomes of the column; of MySQL's, the connection does.
+    // The other type decides about a conversion of the column; for MySQL's NULL, the connection does.
     for (dialect, null) in [(Dialect::Postgres, "null::numeric"), (Dialect::MySql, "cast(null as char(9))")] {
         let column = if dialect == Dialect::Postgres { "title_id" } else { "title" };
         let sql =
@@ -783,11 +783,11 @@ fn too_many_keys_are_asked_how_far_they_reach() {
     let terms: Vec<freshet_types::Term> = range(&tag);
     let [freshet_types::Term { test: Test::Within { low, high }, .. }] = terms.as_slice() else { panic!("{tag:?}") };
     assert_eq!([*low, *high], [7, 40].map(|key| Value::Int(key).order_key()));
-    // No row: no key. One that cannot be read: any row.
+    // NULL: no key. A key that cannot be read: any row.
     assert!(join_keys.deferred_tags(Some(&[(0, None), (0, None)])).is_empty());
     let unreadable = [(0, Some(b"NaN".to_vec()))];
     assert!(matches!(join_keys.deferred_tags(Some(&unreadable)).as_slice(), [Tag { rows: RowSet::Any, .. }]));
-    // Where each row is tested most may pass.
+    // If each row must be tested, most may pass.
     for condition in ["g.genre LIKE '%x%'", "g.genre <> 'x'"] {
         let (is_asked, sql, _) = asked(condition);
         assert!(!is_asked && sql.is_empty(), "{sql}");

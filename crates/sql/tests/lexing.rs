@@ -1,4 +1,4 @@
-//! The lexer against PostgreSQL's rules, and against arbitrary text.
+//! The lexer compared with PostgreSQL's rules, and with arbitrary text.
 
 use freshet_sql::{Admin, Lexed, LiteralKind, Template};
 use freshet_types::Dialect;
@@ -42,9 +42,9 @@ fn shapes_and_literals() {
         // Own parameters keep their numbers.
         ("SELECT 1, $2, 'x', $1", "select $3, $2, $4, $1", &["1", "'x"]),
         ("SELECT a$1, $1", "select a$1, $1", &[]),
-        // Unusual constants stay.
+        // Unusual constants are not replaced.
         ("SELECT E'a\\'b', 'c'", "select E'a\\'b', $1", &["'c"]),
-        // Those whose backslashes are beyond doubt do not.
+        // Constants whose backslashes are certain are replaced.
         ("SELECT e'''x'''||'c'", "select $1||$2", &["''x'", "'c"]),
         ("SELECT E'\\\\', E'\\%', E'\\n'", "select $1, $2, E'\\n'", &["'\\", "'%"]),
         ("SELECT E'a'\n 'b', u&E'x'", "select E'a'\n 'b', u&E'x'", &[]),
@@ -159,7 +159,7 @@ fn admin_statements() {
     }
 }
 
-/// The text that a shape and its literals stand for.
+/// The text that a normalized query and its literals represent.
 fn reassembled(sql: &str) -> String {
     let lexed = lex(sql);
     let mut text = lexed.normalized;
@@ -175,8 +175,8 @@ fn reassembled(sql: &str) -> String {
     text
 }
 
-/// Texts made of what is dangerous next to each other, without own parameters or dollars (which the simple
-/// re-assembly above could not tell from its placeholders).
+/// Texts of pieces that are dangerous next to each other, without own parameters or dollars (which the simple re-assembly above could not distinguish
+/// from placeholders).
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "select", "where", "a", "e", "E", "n", "u&", "b", "x", "'", "''", "'x'", "'it''s'", "\\", "\"", "\"q\"", "--",
@@ -202,7 +202,7 @@ proptest! {
         let again = lex(&reassembled(&text));
         prop_assert_eq!(&again.normalized, &lexed.normalized);
         prop_assert_eq!(&again.literals, &lexed.literals);
-        // A shape is its own shape, apart from numbers that are literals only behind an own parameter.
+        // The normalized query of a normalized query is the same, except for numbers that are literals only behind an own parameter.
         let _ = Template::parse(Dialect::Postgres, &lexed.normalized);
     }
 }

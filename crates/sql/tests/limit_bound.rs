@@ -1,4 +1,4 @@
-//! Which rows matter to an answer that LIMIT cuts, told by its last row.
+//! The rows that matter to an answer with LIMIT, bounded by its last row.
 
 mod fixture;
 
@@ -42,7 +42,7 @@ fn bound(dialect: Dialect, sql: &str, own: &[Parameter<'_>]) -> Bound {
     read_set.bind(&params, Client::PLAIN).expect(sql)
 }
 
-/// Whether the last row is asked to tell the rows of a table.
+/// Whether the last row bounds the rows of a table.
 fn is_cut(dialect: Dialect, sql: &str) -> bool {
     let bound = bound(dialect, sql, &[]);
     let later = bound.tags.iter().any(|tag| tag.rows == RowSet::Later);
@@ -236,7 +236,7 @@ fn the_limit_may_be_a_parameter() {
     ] {
         assert_eq!(full(limit, declared_type), None, "{limit:?}");
     }
-    // What the other use has made of it is not known.
+    // The type that the other use gave it is not known.
     let sql = "select f, a from x where f = $1 order by a limit $1";
     let own = [Parameter { value: ParameterValue::Binary(&3i64.to_be_bytes()), declared_type: 0 }];
     assert!(bound(Postgres, sql, &own).top.is_none());
@@ -256,7 +256,7 @@ fn keys_of_others_are_read_all_the_same() {
     assert!(self::bound(Postgres, sql, &[]).top.is_none());
 }
 
-/// The rows that LIMIT shows lead on to others, as soon as their last one is known.
+/// Join paths start at the rows within LIMIT, once the last one is known.
 #[test]
 fn keys_are_read_from_the_rows_that_are_shown() {
     let keys = |dialect, sql: &str, rows: u64, last: &[Field<'_>]| {
@@ -298,7 +298,7 @@ fn keys_are_read_from_the_rows_that_are_shown() {
     assert_eq!(keys(Postgres, &descending, 2, &none), "x t0 WHERE (t0.id IS NULL) LIMIT 1001)");
     assert_eq!(keys(Postgres, &format!("{joined} order by x.id limit 2"), 2, &none), "");
     assert_eq!(keys(Postgres, &format!("{joined} order by x.id limit 2"), 2, &last[..2]), "", "another width");
-    // As long as nothing is known of the answer nothing is asked.
+    // Without an answer no key query is made.
     let join_keys = bound(Postgres, &descending, &[]).join_keys.unwrap();
     assert_eq!(JoinKeys::sql([&join_keys]), "");
 }

@@ -1,4 +1,4 @@
-//! Which limits may move, and how far an answer says that they may.
+//! Moving limits, and the range that an answer gives.
 
 mod fixture;
 
@@ -40,7 +40,7 @@ fn positions(dialect: Dialect, sql: &str, client: Client) -> Option<Positions> {
     read_set(dialect, sql).positions(&params, client)
 }
 
-/// How far an answer of these rows of one or two columns reaches.
+/// The range from an answer with these rows of one or two columns.
 fn reach(dialect: Dialect, sql: &str, rows: &[&[&str]]) -> Option<Reach> {
     let at = positions(dialect, sql, Client::PLAIN)?;
     let read = |row: &&&[&'static str]| row.iter().map(|text| Field::Text(text.as_bytes())).collect::<Vec<_>>();
@@ -66,7 +66,7 @@ fn the_numbers_of_moving_limits() {
             ("SELECT n FROM x WHERE n > 5 ORDER BY id LIMIT 3", &[1]),
             ("SELECT a.n, b.id FROM x a LEFT JOIN x b ON b.id = a.n WHERE a.n > 5", &[1]),
             ("SELECT n, (SELECT count(*) FROM x) FROM x WHERE n > 5", &[1]),
-            // What is not shown, or not a row for a row.
+            // Columns that are not in the answer, or rows that are not one row of the table.
             ("SELECT id FROM x WHERE n > 5", &[]),
             ("SELECT n + 0 FROM x WHERE n > 5", &[]),
             ("SELECT DISTINCT n FROM x WHERE n > 5", &[]),
@@ -75,14 +75,14 @@ fn the_numbers_of_moving_limits() {
             ("SELECT n FROM x WHERE n > 5 ORDER BY id LIMIT 3 OFFSET 2", &[]),
             ("SELECT n FROM x WHERE n > 5 UNION ALL SELECT 1", &[]),
             ("SELECT n FROM (SELECT n FROM x WHERE n > 5 LIMIT 3) x", &[]),
-            // What is not joined by AND.
+            // Conditions that are not joined by AND.
             ("SELECT n FROM x WHERE n > 5 OR id = 1", &[]),
             ("SELECT n FROM x WHERE NOT n > 5", &[]),
             ("SELECT n FROM x WHERE (n > 5) IS TRUE", &[]),
             ("SELECT n FROM x WHERE n + 1 > 5", &[]),
             ("SELECT n FROM x WHERE n NOT BETWEEN 1 AND 5", &[]),
             ("SELECT n FROM x WHERE n = 5", &[]),
-            // What has no order that is known.
+            // Types without a known order.
             ("SELECT s FROM x WHERE s > 'a'", &[]),
             ("SELECT f FROM x WHERE f > 5", &[]),
         ] {
@@ -122,7 +122,7 @@ fn an_answer_reaches_up_to_its_nearest_row() {
         ] {
             assert_eq!(answers(dialect, &sql(condition), rows, &sql(other)), expected, "{condition}, {other}");
         }
-        // Of no row it is known on one side only, and within the type that the server may give the limit.
+        // Without a row only one side is known, within the type that the server may give to the limit.
         for (condition, other, expected) in [
             ("n > 10", "n > 32767", true),
             ("n > 10", "n > 32768", false),
@@ -139,7 +139,7 @@ fn an_answer_reaches_up_to_its_nearest_row() {
         assert_eq!(reach(Postgres, &sql("n > 10"), &[&["2", "20"], rows]), None, "{rows:?}");
     }
     assert_eq!(reach(Postgres, &sql("n > 10"), &[&["20"]]), None);
-    // Zero bytes at the end of a time make it a later one.
+    // Zero bytes at the end of a time make it later.
     let time = "SELECT id, y FROM x WHERE y <= '20250101000000'";
     assert!(reach(MySql, time, &[&["1", "20240101000000"]]).is_some());
     assert_eq!(reach(MySql, time, &[&["1", "20240101000000\0\0"]]), None);
@@ -167,7 +167,7 @@ fn limits_that_mysql_compares_together() {
             // Of doubles.
             ("n", "'5' AND 9007199254740993", false),
             ("n", "5 AND 9007199254740993", true),
-            // One that is not known, or no row at all.
+            // An unknown constant, or no row at all.
             ("n", "5 AND 'x'", false),
             ("n", "5 AND id", false),
             ("n", "5 AND NULL", false),
@@ -187,7 +187,7 @@ fn moments_of_mysql() {
             ("2030-01-01 10:00:00.5", true),
             ("1971-01-01 00:00:00", true),
             ("2037-12-31 23:59:59.999999", true),
-            // What a TIMESTAMP may not hold is compared in another way.
+            // The server compares a value that a TIMESTAMP cannot have in another way.
             ("1970-12-31 23:59:59", false),
             ("2038-01-01 00:00:00", false),
             ("2030-01-01 10:00:00-02:00", false),
@@ -243,7 +243,7 @@ fn moments_are_read_where_their_meaning_is_known() {
             assert_eq!(known(dialect, column, limit, Client::PLAIN), expected, "{dialect:?} {column} {limit}");
         }
     }
-    // PostgreSQL cuts the time off, MySQL does not.
+    // PostgreSQL truncates the time of day, MySQL does not.
     assert!(known(Postgres, "d", "'2030-01-01 10:00:00'", Client::PLAIN));
     assert!(!known(MySql, "d", "'2030-01-01 10:00:00'", Client::PLAIN));
     assert!(known(Postgres, "z", "'2030-01-01T10:00:00.5+02:00'::timestamptz", Client::PLAIN));
@@ -263,7 +263,7 @@ fn moments_are_read_where_their_meaning_is_known() {
     ] {
         assert_eq!(answers(Postgres, &sql("2030-01-01 10:00:00+00"), rows, &sql(limit)), expected, "{limit}");
     }
-    // Of another DateStyle, or infinity.
+    // Another DateStyle, or infinity.
     assert_eq!(reach(Postgres, &sql("2030-01-01 10:00:00+00"), &[&["01/01/2030 12:00:00 UTC"]]), None);
     assert!(answers(Postgres, &sql("2030-01-01 10:00:00+00"), &[&["infinity"]], &sql("9999-01-01 10:00:00+00")));
 }

@@ -1,5 +1,4 @@
-//! Statements of MySQL's dialect and what becomes of them: shapes, effects, the reason why one passes, or the tags of its
-//! result.
+//! Statements of MySQL's dialect: their normalized queries and effects, the reason why one passes, or the tags of its result.
 
 mod fixture;
 mod shown;
@@ -413,7 +412,7 @@ fn zones_shapes_json_hints_and_partitions() {
         ("SELECT ST_X(weight), MBRContains(weight, POINT(1, 2)) FROM t WHERE id = 1", "t(id=1)"),
         ("SELECT st_distance_sphere(weight, weight), MBREquals(weight, weight) FROM t WHERE id = 1", "t(id=1)"),
         ("SELECT ST_Collect(weight) FROM t", "function"),
-        // Of one server only, and of nobody: functions of such names may be anybody's.
+        // Functions of one server only, and unknown ones: such a name may be a stored function.
         ("SELECT ST_Transform(weight, 4326) FROM t", "function"),
         ("SELECT st_total(1)", "function"),
         ("SELECT ST_Random() FROM t", "function"),
@@ -486,7 +485,7 @@ fn passes() {
         ("SELECT * FROM today", "function"),
         ("SELECT NEXT VALUE FOR s FROM t", "not_parsed"),
         ("SHOW TABLES", "not_select"),
-        // TIME is completed with the current date where it meets a date.
+        // The current date completes a TIME that is combined with a date.
         ("SELECT * FROM hours ORDER BY opens, since", "hours(*)"),
         ("SELECT opens, since FROM hours WHERE opens > '10:00' ORDER BY since", "hours(*)"),
         (
@@ -647,7 +646,7 @@ fn a_plain_write_names_all_that_it_touches() {
     let schemas = schemas();
     let mut catalog = catalog();
     let (t, u, hours) = (TableId(1), TableId(3), TableId(4));
-    // As if its rows went with those of `t`, and those of `hours` with its own.
+    // As if its rows were deleted with those of `t`, and those of `hours` with its own.
     catalog.cascades.insert(t, Cascade { columns: vec!["id".into()], tables: vec![u, hours] });
     let written = |sql: &str| parse(sql).written(&catalog, &schemas);
     for (sql, tables) in [
@@ -700,7 +699,7 @@ fn temporary_tables_that_are_created() {
     assert!(parse("SELECT \"f\"()").makes_temporary(&catalog(), &schemas()));
 }
 
-/// The shape quotes as without the session's modes.
+/// The normalized query is quoted as without the session's modes.
 #[test]
 fn modes_quote_otherwise() {
     use freshet_sql::{Modes, lex_under};
@@ -723,7 +722,7 @@ fn modes_quote_otherwise() {
         let (said, meant) = (lex_under(Dialect::MySql, modes, text), lex(same));
         assert_eq!((&said.normalized, &said.literals), (&meant.normalized, &meant.literals), "{text}");
     }
-    // What does not end, or cannot be put otherwise, is not read.
+    // Text that does not end, or has no equivalent without the modes, is not analysed.
     for (modes, text) in
         [(ansi, "SELECT 1 FROM \"t"), (plain, r"SELECT 'a\' 'b' FROM t"), (plain, r"SELECT n'\' FROM t")]
     {
@@ -732,7 +731,7 @@ fn modes_quote_otherwise() {
     }
 }
 
-/// Texts of a wide character set are of other bytes than those that were sent.
+/// Texts of a wide character set have other bytes than those that were sent.
 #[test]
 fn wide_texts_are_not_compared_with_bytes() {
     let mut tables = vec![table(1, "u", &[("id", ValueType::Bytes)])];
@@ -937,7 +936,7 @@ fn what_a_session_must_know() {
     assert_eq!(parse("SELECT id FROM t").hint(), None);
 }
 
-/// A query that surely reads its table takes the snapshot without a row, too.
+/// A query that certainly reads its table takes the snapshot even without a row.
 #[test]
 fn reads_that_find_nothing() {
     let columns = [("id", ValueType::Int), ("small", ValueType::Int), ("name", ValueType::FoldedText)];
@@ -1023,7 +1022,7 @@ fn questions_about_the_query_cache() {
     assert_eq!(freshet_sql::admin(Dialect::Postgres, "SHOW STATUS LIKE 'Qcache%'"), None);
 }
 
-/// Statements, nearly: what is dangerous next to each other.
+/// Near-statements: pieces that are dangerous next to each other.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "SELECT ",

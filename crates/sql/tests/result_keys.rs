@@ -1,4 +1,4 @@
-//! Which rows matter to an answer that shows the keys of its rows, where images of old rows hold little else.
+//! The rows that matter to an answer with the keys of its rows, if images of old rows have few columns.
 
 mod fixture;
 
@@ -75,7 +75,7 @@ fn told(tags: &[Tag]) -> String {
     tags.iter().map(rows).collect::<Vec<_>>().join(" | ")
 }
 
-/// What an answer of these rows tells, each in the text form, with commas between its values.
+/// The deferred tags of an answer with these rows, each in text form, with commas between its values.
 fn late(sql: &str, rows: &[&str]) -> String {
     let bound = bound(sql, true);
     let keys = bound.keys.unwrap_or_else(|| panic!("{sql}: {:?}", bound.tags));
@@ -83,7 +83,7 @@ fn late(sql: &str, rows: &[&str]) -> String {
     of_rows(&keys, rows.iter().map(|row| fields(row)))
 }
 
-/// What keys tell of an answer of these rows.
+/// The tags from the keys of these rows.
 fn of_rows<'a>(keys: &Keys, rows: impl Iterator<Item = Vec<Field<'a>>> + Clone) -> String {
     let end = End::of(None, rows.clone(), Vec::clone);
     told(&keys.deferred_tags(rows, Vec::clone, &end, None))
@@ -141,7 +141,7 @@ fn rows_that_go_are_told_by_their_keys() {
     ] {
         assert_eq!(late(sql, rows), expected, "{sql}");
     }
-    // What is not read is told as if the keys were not shown: by old images, too.
+    // If a value cannot be read, the tags are those of an answer without keys: old images count, too.
     for rows in [&["7,5", "null,5"][..], &["7,5", "x,5"], &["7,5,3"], &["7"]] {
         assert_eq!(late(posts, rows), "1: author=5", "{rows:?}");
     }
@@ -170,7 +170,7 @@ fn a_limit_bounds_what_enters() {
     let sql = "select id, author from posts order by author desc limit 2";
     assert_eq!(late(sql, &["7,5", "9,8"]), "1: enters author 8..+ | 1: enters author null | 1: id=7,9");
     assert_eq!(late(sql, &["7,5"]), "1: Any");
-    // Of another table the rows are not bounded.
+    // The rows of another table are not bounded.
     let sql = "select x.id, y.id, x.author from posts x, notes y where x.tenant = 3 and y.author = 4 order by x.author limit 2";
     assert_eq!(
         late(sql, &["7,1,5", "9,2,8"]),
@@ -243,7 +243,7 @@ fn not_where_rows_are_made_of_others_or_keys_are_not_shown() {
     ] {
         assert!(bound(sql, true).keys.is_none(), "{sql}");
     }
-    // That stands for the table on the left; of the other, old images count.
+    // This holds for the table on the left; for the other one, old images count.
     let sql = "select x.id, y.id from posts x left join notes y on y.author = 4 where x.author = 5";
     assert_eq!(late(sql, &["7,null"]), "1: enters author=5 | 1: id=7");
     let join_keys = bound(sql, true).join_keys.expect("keys of its rows are read");
@@ -283,7 +283,7 @@ fn it_is_described() {
     assert_eq!(resolved("select id from posts where author = 5").0.describe(), [by_keys]);
 }
 
-/// What an answer of these rows tells of a page in it, and the conditions of the SELECT for keys that lead from its rows to others.
+/// The deferred tags of a derived table in an answer with these rows, and the conditions of the key query for join paths from its rows.
 fn of_page(sql: &str, rows: &[&str]) -> String {
     let bound = bound(sql, true);
     let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
@@ -481,7 +481,7 @@ fn rows_in_no_order_are_told_by_what_they_show() {
     }
 }
 
-/// The tags of rows that no answer shows, if these keys were read, each with the number of its question.
+/// The tags of rows with member keys, if these keys were read, each with the number of its query.
 fn by_members(join_keys: &JoinKeys, keys: &[(usize, &str)]) -> String {
     let keys: Vec<_> = keys.iter().map(|(number, key)| (*number, Some(key.as_bytes().to_vec()))).collect();
     join_keys.deferred_tags_of_members(&keys).map_or_else(|| "unknown".to_owned(), |tags| told(&tags))
@@ -502,7 +502,7 @@ fn keys_of_rows_that_no_answer_shows_are_read() {
     let many: Vec<(usize, &str)> = many.iter().map(|key| (0, key.as_str())).collect();
     assert_eq!(by_members(&join_keys, &many), "unknown");
     assert_eq!(told(&join_keys.deferred_tags(None)), "1: author=5", "by images as they are");
-    // Which columns have to change for a row to enter, and for one that is named to matter.
+    // Columns whose change makes a row enter, and columns whose change matters for a named row.
     let tags = join_keys.deferred_tags_of_members(&[(0, Some(b"7".to_vec()))]).expect("known");
     let columns: Vec<&Columns> = tags.iter().map(|tag| &tag.columns).collect();
     let of = Columns::Only(["author".into(), "id".into()].into());

@@ -1,4 +1,4 @@
-//! Statements and what becomes of them: the reason why one passes, or the tags of its result.
+//! Statements and their verdicts: the reason why one passes, or the tags of its result.
 #![expect(clippy::too_many_lines, reason = "tables of cases")]
 
 mod fixture;
@@ -33,7 +33,7 @@ fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
     table
 }
 
-/// Views, in the words of `pg_get_viewdef` under an empty search path, and tables that stand for others.
+/// Views, in the form of `pg_get_viewdef` with an empty search path, and tables that stand for others.
 fn relations() -> Vec<Table> {
     use ValueType::{DateTime, Enum, Int, Text};
     let id_name: &[(&str, ValueType)] = &[("id", Int), ("name", Text)];
@@ -214,7 +214,7 @@ fn verdict_under(catalog: &Catalog, sql: &str, own: &[Parameter<'_>], utf8: bool
     params.extend(lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }));
     match read_set.bind(&params, Client { utf8, ..Client::PLAIN }) {
         Ok(mut bound) => {
-            // As if there were fewer rows than a LIMIT says.
+            // As if there were fewer rows than LIMIT says.
             let none = End { rows: 0, last: Vec::new() };
             let by_keys =
                 bound.keys.iter().flat_map(|keys| keys.deferred_tags([(); 0].iter(), |()| Vec::new(), &none, None));
@@ -314,7 +314,7 @@ fn columns_of_sub_selects_lead_to_other_rows() {
             genres("title_genre g WHERE g.title_id IN (SELECT id FROM plain WHERE a = 3)"),
             "plain(a=3) title_genre(later)",
         ),
-        // Nothing is taken away from what a sub-select reads; and what else could have other values.
+        // Cases in which rows of the sub-select must not be deleted, or its column may have other values.
         (joined("SELECT p.id AS e FROM plain p LIMIT 3") + " WHERE g.title_id = 3", "plain(*) title_genre(title_id=3)"),
         (joined("SELECT p.id + 1 AS e FROM plain p WHERE p.a = 3"), "plain(a=3) title_genre(*)"),
         (joined("SELECT 1 AS f, 2 AS e, p.id AS e FROM plain p WHERE p.a = 3"), "plain(a=3) title_genre(*)"),
@@ -451,7 +451,7 @@ fn tags() {
         ("SELECT * FROM plain WHERE id = 5 OR a = 6", "plain(a=6) plain(id=5)"),
         ("SELECT * FROM plain WHERE NOT id = 5", "plain(id<>5)"),
         ("SELECT * FROM plain WHERE (id = 5) IS NOT TRUE", "plain((id))"),
-        // True of a row of NULLs, with which an outer join may extend; then it bounds nothing.
+        // True of a row of NULLs, which an outer join may add: it bounds nothing.
         (
             "SELECT * FROM title t LEFT JOIN plain p ON t.title_id = p.id WHERE (p.a > p.id) IS NOT TRUE",
             "plain(*) title(*)",
@@ -810,7 +810,7 @@ fn views_stand_for_their_queries() {
             "name(name_id=1) plain(id=5) plain_5(definition)",
         ),
         ("SELECT * FROM sums WHERE total > 3", "sums(definition) title_genre(genre=a|b)"),
-        // Conditions outside bound what is inside, and keys lead through.
+        // Conditions outside bound the inside, and join paths lead through.
         ("SELECT * FROM counts WHERE movie = 3", "counts(definition) title_genre(genre=a|b,title_id=3)"),
         (
             "SELECT * FROM title_genre g JOIN chain_1 s ON s.id = g.title_id WHERE g.genre = 'x'",
@@ -839,7 +839,7 @@ fn views_stand_for_their_queries() {
             "SELECT * FROM name n WHERE EXISTS (SELECT FROM plain_5 v WHERE v.id = n.born) AND n.name_id = 7",
             "name(born=5,name_id=7) plain(id=5) plain_5(definition)",
         ),
-        // Of a number that is not known as a constant of a view.
+        // A number that is not known to be a constant of a view.
         ("SELECT * FROM plain_5 v WHERE v.id = $65537", "construct"),
         ("SELECT * FROM backslash", "backslash(definition) plain(*)"),
         ("SELECT * FROM recursive", "plain(*) recursive(definition)"),
@@ -940,7 +940,7 @@ fn parameters() {
         ("SELECT * FROM plain WHERE b = $1::VARCHAR", vec![typed("x", 25)], "plain(b=x)"),
         ("SELECT * FROM plain WHERE id = $1::int", vec![typed("5.5", 1700)], "plain(*)"),
         ("SELECT * FROM plain WHERE id = -$1", vec![text("5")], "plain(*)"),
-        // The first use decides the type: equality with columns of one kind only.
+        // The first use decides the type: equality with columns of one type only.
         ("SELECT * FROM plain WHERE id = $1 AND a = $1", vec![text("5")], "plain(a=5,id=5)"),
         ("SELECT * FROM plain WHERE id = $1 AND n = $1", vec![text("5")], "plain(*)"),
         ("SELECT * FROM plain WHERE id = $1 AND n = $1", vec![typed("5", 23)], "plain(id=5,n=5)"),
@@ -1162,7 +1162,7 @@ fn array_parameters() {
         of("SELECT * FROM plain WHERE id = ANY($1) OR n = ANY($1)", ParameterValue::Text(b"{5}"), 0),
         "plain(*)"
     );
-    // Among decimals, a parameter without a type is one, which in binary format looks like an integer.
+    // Among decimals, a parameter without a type is a decimal, which in binary format looks like an integer.
     let own = [Parameter { value: ParameterValue::Binary(&[0, 0, 0, 0, 0, 0, 0, 2]), declared_type: 0 }];
     assert_eq!(verdict_with("SELECT * FROM plain WHERE id IN ($1, 5)", &own, true), "plain(id=2|5)");
     assert_eq!(verdict_with("SELECT * FROM plain WHERE id IN ($1, 5.5)", &own, true), "plain(*)");
@@ -1446,7 +1446,7 @@ fn negatives_and_patterns_of_a_row() {
             "plain(*) title(*)",
         ),
         ("SELECT * FROM title t LEFT JOIN plain p ON t.title_id = p.id WHERE p.a <> 1", "plain(a<>1) title(later)"),
-        // Where one conjunction finds rows, no other ones are made of it.
+        // If one conjunction has an index, no other conjunctions are created from it.
         ("SELECT * FROM plain WHERE id = 3 AND (b LIKE '%x' OR a <> 2)", "plain(id=3)"),
         ("SELECT * FROM plain WHERE b LIKE '%x' OR a <> 2", "plain(a<>2) plain(b~*x)"),
         // Patterns.
@@ -1460,7 +1460,7 @@ fn negatives_and_patterns_of_a_row() {
         ("SELECT * FROM plain WHERE b NOT ILIKE '%5'", "plain(b!~*5i)"),
         ("SELECT * FROM plain WHERE upper(b) NOT LIKE upper('%5')", "plain(b not null)"),
         ("SELECT * FROM plain WHERE b LIKE '%!%%' ESCAPE '!' AND b LIKE '%x%'", "plain(b~*%*,b~*x*)"),
-        // Dates that stand in the shape.
+        // Dates in the normalized query.
         (
             "SELECT title FROM title WHERE updated >= date '1994-01-01' AND updated < date '1994-01-31' + interval '1' month",
             "title(updated=1994-01-01 00:00:00.000000..1994-02-27 23:59:59.999999)",

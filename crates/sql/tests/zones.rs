@@ -1,4 +1,4 @@
-//! Moments with a zone in sessions in UTC, and in others.
+//! Timestamps with a time zone in sessions in UTC, and in others.
 
 mod fixture;
 
@@ -18,7 +18,7 @@ fn catalog() -> Catalog {
     Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
 }
 
-/// Whether a new row with these values may change the rows that satisfy a condition, or the answer is to tell.
+/// Whether a new row with these values may change the rows that satisfy a condition, or whether the answer determines it.
 fn is_hit(condition: &str, own: &[Parameter<'_>], utc: bool, values: [&str; 3]) -> bool {
     let lexed = lex(Dialect::Postgres, &format!("SELECT id FROM moments WHERE {condition}"));
     let schemas: [Arc<str>; 2] = ["pg_catalog".into(), "public".into()];
@@ -55,7 +55,7 @@ fn in_utc_moments_have_parts() {
         ("z::date > d", false),
         ("z < t", false),
         ("z > t", true),
-        // A date would be a moment in the zone.
+        // A date would become a timestamp in the session's time zone.
         ("date_trunc('day', d) = '2026-04-01'", true),
         ("extract(epoch from z) = 1", true),
         ("extract(timezone from z) = 1", true),
@@ -91,7 +91,7 @@ fn in_utc_constants_without_an_offset_are_exact() {
         assert_eq!(is_hit(condition, &[], true, row), in_utc, "{condition}");
         assert!(is_hit(condition, &[], false, row), "{condition} in another zone");
     }
-    // What is sent apart, of the declared types `timestamp` and `timestamptz`.
+    // Parameters of the declared types `timestamp` and `timestamptz`, and without a type.
     for declared_type in [0, 1114, 1184] {
         let of = |text: &'static str| [Parameter { value: ParameterValue::Text(text.as_bytes()), declared_type }];
         assert!(is_hit("z = $1", &of("2026-03-31 23:30:00"), true, row));
@@ -156,7 +156,7 @@ fn a_time_takes_the_current_offset_of_a_zone() {
         ("select t from zoned union all select l from timed", true),
         (r"select id from zoned where t >= E'11:00\n'", true),
         (r"select id from zoned where t = any (array[E'11:00\t+01', E'\n11'])", true),
-        // An offset, or a date, which tells it.
+        // An offset, or a date, which determines it.
         (r"select id from zoned where t >= E'11:00+01\n'", false),
         (r"select id, n || E'\n' from zoned", false),
         ("select t + interval '1 hour' from zoned where id = 1", false),
@@ -168,7 +168,7 @@ fn a_time_takes_the_current_offset_of_a_zone() {
         ("select id, t from zoned order by id limit 10 offset 20", false),
         ("select id from zoned where t >= '11:00+01' limit 10", false),
         ("select round(id / 2.5, 2) from zoned where id + 1 > 1 and t is not null", false),
-        // No time with a zone.
+        // No time with a time zone.
         ("select id, t, extract(hour from t) from zoned where id = 1 and d >= '2026-07-01' and n = '10:00'", false),
         ("select t::time, t + interval '1 hour' from zoned where n like '1%'", true),
         ("select id from zoned where d > '20260701' and n = '7'", false),

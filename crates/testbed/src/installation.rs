@@ -1,4 +1,4 @@
-//! Which PostgreSQL programs there are on this machine, and which of them the server's user can run.
+//! The PostgreSQL programs on this machine that the server's user can run.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::owner::Owner;
 
-/// Newest first: what is asked without a version gets the newest there is.
+/// Newest first: without a version, the newest one is used.
 const MAJORS: [u32; 6] = [18, 17, 16, 15, 14, 13];
 
 /// PostgreSQL as a kind of server.
@@ -14,10 +14,9 @@ const MAJORS: [u32; 6] = [18, 17, 16, 15, 14, 13];
 pub struct Postgres;
 
 impl Postgres {
-    /// Finds the programs of one major version, or of the newest installed.
+    /// Finds the programs of one major version, or of the newest installed one.
     ///
-    /// Looked for in this order: the folder named by `FRESHET_PG_<major>_BIN`, where Debian installs, and where
-    /// `script/setup` unpacks.
+    /// Looked for in this order: the folder in `FRESHET_PG_<major>_BIN`, Debian's folders, and the folders of `script/setup`.
     pub fn find(major: Option<u32>) -> Result<Installation> {
         let owner = Owner::detect()?;
         let wanted: Vec<u32> = major.map_or_else(|| MAJORS.to_vec(), |major| vec![major]);
@@ -41,7 +40,7 @@ impl Postgres {
 }
 
 fn candidates(major: u32) -> Vec<PathBuf> {
-    // What is named explicitly is used or reported, never silently replaced.
+    // A folder that is set explicitly is used or reported, never replaced silently.
     if let Some(bin) = std::env::var_os(format!("FRESHET_PG_{major}_BIN")) {
         return vec![PathBuf::from(bin)];
     }
@@ -66,15 +65,15 @@ pub(crate) fn unpacked(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A program by its name, in the search path and where Debian keeps servers. The caller may run it; whether the servers'
-/// user may is seen when it is started.
+/// A program by its name, in the search path and in Debian's folders for servers. The caller can run it; whether the servers' user can is known when
+/// it is started.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
-/// Runs `postgres --version` as the server's user: that proves the path open to it and the libraries present.
+/// Runs `postgres --version` as the server's user: this proves that the path is accessible and the libraries exist.
 fn probe(owner: Owner, bin: &Path, major: u32) -> Result<String> {
     let program = bin.join("postgres");
     ensure!(program.is_file(), "no program postgres");
@@ -103,7 +102,7 @@ impl Installation {
         self.major
     }
 
-    /// The full version as the server tells it, such as `15.18 (Debian 15.18-0+deb12u1)`.
+    /// The full version as the server reports it, such as `15.18 (Debian 15.18-0+deb12u1)`.
     pub fn version(&self) -> &str {
         &self.version
     }

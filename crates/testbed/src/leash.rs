@@ -1,20 +1,19 @@
-//! Ends a child when its parent is killed, for children that have no directory to remove.
+//! Terminates a child when its parent is killed, for children without a directory to remove.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// `$1` is the process and `$2` when it started (field 22 of proc(5) `stat`): its id may be a stranger's by then. `$3` is
-/// who is sent the signal: the process, or with a minus sign its process group.
+/// `$1` is the process and `$2` its start time (field 22 of proc(5) `stat`), since another process may get its id. `$3` is the receiver of the
+/// signal: the process, or with a minus sign its process group.
 const SCRIPT: &str = r#"
 read -r _
 started=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20)
 if [ "$started" = "$2" ]; then kill -s TERM -- "$3"; fi
 "#;
 
-/// While this value lives, the process it was tied to is sent SIGTERM should this process be killed. An ordinary drop
-/// leaves the other process alone.
+/// While this value lives, the other process gets SIGTERM if this process is killed. An ordinary drop does not affect it.
 #[derive(Debug)]
 pub struct Leash {
     shell: Child,

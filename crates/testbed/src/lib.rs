@@ -1,18 +1,17 @@
 //! Throw-away database servers on private ports, for the demo and the tests.
 //!
-//! What a cache promises can only be shown on the real server, so every test of a promise starts one: a fresh data
-//! directory, a free port on 127.0.0.1, settings fit for logical decoding, and nothing left behind afterwards. Three
-//! things make that harder than running `initdb`:
+//! The promises of a cache can only be tested on a real server, so every such test starts one: a new data directory, a free port on 127.0.0.1,
+//! settings for logical decoding, and nothing left behind afterwards. Three things make this harder than running `initdb`:
 //!
-//! - **Servers refuse to run as root**, while containers and CI often are root. The server then runs as the system user
-//!   `postgres` (else `nobody`), and an installation of PostgreSQL counts as found only if that user can execute it.
-//! - **Whoever started the server may be killed.** A parent-death signal is no answer: Linux sends it when the *thread*
-//!   that forked ends, and threads of a test runner or of a runtime's blocking pool end while their servers are in use.
-//!   So each server has a small watching shell that holds the read end of a pipe; when the last writer is gone,
-//!   by whatever death, it stops the server and removes its directory. An ordinary drop takes the same way.
-//! - **A free port is free only until someone else takes it**, so a start that fails on its port picks another.
+//! - **Servers refuse to run as root**, while containers and CI often run as root. The server then runs as the system user `postgres` (else
+//!   `nobody`), and an installation of PostgreSQL is used only if this user can execute it.
+//! - **The process that started the server may be killed.** A parent-death signal does not help: Linux sends it when the *thread* that forked ends,
+//!   and threads of a test runner or of a runtime's blocking pool end while their servers are in use. So each server has a small watching shell that
+//!   holds the read end of a pipe. When the last writer has ended in any way, it stops the server and removes its directory. An ordinary drop uses
+//!   the same mechanism.
+//! - **A free port may be taken by another process**, so a start that fails on its port picks another.
 //!
-//! Everything here blocks. From async code start servers before the runtime, or inside `spawn_blocking`.
+//! All calls block. In async code, start servers before the runtime, or inside `spawn_blocking`.
 
 mod installation;
 mod leash;

@@ -12,8 +12,8 @@ use crate::owner::Owner;
 use crate::server::run;
 use crate::settings::PASSWORD;
 
-/// Quick to start and to stop. The log is written at each commit but nothing is synchronized with the disk: data need not
-/// survive the machine, only the server.
+/// Fast to start and to stop. The log is written at each commit but not synchronised with the disk: data need not survive a crash of the machine,
+/// only of the server.
 const CONFIG: &str = "\
 bind-address = 127.0.0.1
 skip-name-resolve
@@ -54,7 +54,7 @@ impl Mariadb {
     }
 }
 
-/// Looked for in the folder named by `FRESHET_MARIADB_BIN`, else wherever programs are.
+/// Looked for in the folder in `FRESHET_MARIADB_BIN`, else in the usual folders.
 fn find(name: &str) -> Option<PathBuf> {
     match std::env::var_os("FRESHET_MARIADB_BIN") {
         Some(folder) => Some(Path::new(&folder).join(name)).filter(|program| program.is_file()),
@@ -62,7 +62,7 @@ fn find(name: &str) -> Option<PathBuf> {
     }
 }
 
-/// Debian's package of the server's programs has no plugins: their folder is named if `script/setup` has unpacked some.
+/// Debian's package of the server's programs has no plugins: their folder is configured if `script/setup` has unpacked some.
 fn plugins() -> String {
     let named = std::env::var_os("FRESHET_MARIADB_BIN").is_some();
     let unpacked = unpacked("mariadb-plugins/lib").into_iter().find(|folder| !named && folder.is_dir());
@@ -70,7 +70,7 @@ fn plugins() -> String {
 }
 
 fn install(server: &Mysqld, owner: Owner, install_db: &Path) -> Result<()> {
-    // The accounts that come with an installation have no password and would be found before the one with.
+    // The accounts of an installation have no password and would match before the one with a password.
     let accounts = format!(
         "DELETE FROM mysql.global_priv WHERE User <> 'mariadb.sys';\nFLUSH PRIVILEGES;\n\
          CREATE USER {SUPERUSER}@'%' IDENTIFIED BY '{PASSWORD}';\n\

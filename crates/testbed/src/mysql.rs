@@ -1,7 +1,6 @@
 //! A throw-away MySQL server.
 //!
-//! Initialising a data directory takes MySQL 8.0 five seconds. `script/setup` does it once, beside the programs; each
-//! server then starts on a copy.
+//! MySQL 8.0 takes five seconds to initialise a data directory. `script/setup` does it once, beside the programs; each server then starts on a copy.
 
 use std::fs;
 use std::ops::Deref;
@@ -63,13 +62,13 @@ impl Mysql {
         fs::write(&accounts, accounts_sql())?;
         install(&server, owner, &mysqld)?;
         server.start_on_free_port()?;
-        // Later starts read the file too, and find the accounts as tests left them.
+        // Later starts read the file too, and must not change the accounts back.
         fs::write(&accounts, "")?;
         Ok(Self(server))
     }
 }
 
-/// Looked for in the folder named by `FRESHET_MYSQL_BIN`, else where `script/setup` unpacks.
+/// Looked for in the folder in `FRESHET_MYSQL_BIN`, else in the folder of `script/setup`.
 fn find() -> Option<PathBuf> {
     let folders = match std::env::var_os("FRESHET_MYSQL_BIN") {
         Some(folder) => vec![PathBuf::from(folder)],
@@ -78,7 +77,7 @@ fn find() -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join("mysqld")).find(|program| program.is_file())
 }
 
-/// One statement on each line, as `init_file` wants it. The accounts that come with an installation have no password.
+/// One statement on each line, as `init_file` requires. The accounts of an installation have no password.
 fn accounts_sql() -> String {
     format!(
         "SET sql_log_bin = 0;\nDROP USER IF EXISTS root@localhost;\n\

@@ -1,14 +1,14 @@
-//! A running `mariadbd` or `mysqld`: what [`Mariadb`](crate::Mariadb) and [`Mysql`](crate::Mysql) have in common.
+//! A running `mariadbd` or `mysqld`: the common part of [`Mariadb`](crate::Mariadb) and [`Mysql`](crate::Mysql).
 //!
-//! The same promises as of PostgreSQL's [`Server`](crate::Server): a fresh data directory, a free port of 127.0.0.1, never
-//! as root, and nothing left behind whoever dies. These servers write the file with their process id only when they are
-//! nearly up; so that the watch finds also one that is still starting, this side writes it as soon as it has the number.
+//! It gives the same guarantees as PostgreSQL's [`Server`](crate::Server): a new data directory, a free port of 127.0.0.1, never root, and nothing
+//! left behind if a process dies. These servers write their process id to a file only when they are nearly started. So that the watch also finds a
+//! starting server, the testbed writes the file as soon as it knows the id.
 //!
 //! ```text
 //! <temporary directory>/freshet-<kind>-<process>-<number>/   everything, removed at the end
 //!     my.cnf   all settings
 //!     data/    the data directory
-//!     log      what the server printed; its end is part of every error
+//!     log      the server's output; its end is part of every error
 //!     pid      process id
 //!     sock
 //! ```
@@ -37,16 +37,16 @@ use crate::watch::Watch;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const PORT_TRIES: usize = 5;
-/// Name of the account with all privileges, and of the database that is there from the start.
+/// Name of the account with all privileges, and of the initial database.
 pub(crate) const SUPERUSER: &str = "root";
 pub(crate) const DATABASE: &str = "freshet";
 
-/// What a caller may choose about a server of this family.
+/// The settings of a server of this family.
 #[derive(Clone, Debug, Default)]
 pub struct MysqlSettings {
-    /// Lines of the option file, after the standard ones and so stronger, such as `innodb-buffer-pool-size = 512M`.
+    /// Lines of the option file, after the standard ones, which they override, such as `innodb-buffer-pool-size = 512M`.
     pub config: Vec<String>,
-    /// TLS with these files. Without them MariaDB has none, and MySQL makes itself a certificate.
+    /// TLS with these files. Without them MariaDB has no TLS, and MySQL generates a certificate.
     pub tls: Option<Tls>,
 }
 
@@ -58,7 +58,7 @@ impl MysqlSettings {
         self
     }
 
-    /// Turns the binary log on, with rows. MariaDB has none by default; [`Mysql`](crate::Mysql) has it anyway.
+    /// Enables the binary log, with rows. MariaDB has none by default; [`Mysql`](crate::Mysql) always has one.
     #[must_use]
     pub fn with_binlog(self) -> Self {
         self.with("log-bin = binlog").with("binlog-format = ROW").with("server-id = 1")
@@ -80,7 +80,7 @@ pub struct Mysqld {
     directory: PathBuf,
     port: u16,
     child: Mutex<Option<Child>>,
-    /// When it was last up, in seconds since 1970.
+    /// The last second in which it ran, since 1970.
     up_second: AtomicU64,
     _watch: Watch,
 }
@@ -91,7 +91,7 @@ impl Mysqld {
         let name = program.file_name().and_then(|name| name.to_str()).unwrap_or("mysqld");
         let directory = create_directory(&format!("freshet-{name}"))?;
         owner.take(&directory)?;
-        // Killed rather than asked: nobody will look at the data again.
+        // Killed without a shutdown: its data are not needed any more.
         let watch = Watch::start(owner, &directory, "pid", "KILL")?;
         let (child, up_second) = (Mutex::new(None), AtomicU64::new(0));
         let server = Self { owner, program, directory, port: 0, child, up_second, _watch: watch };
@@ -106,7 +106,7 @@ impl Mysqld {
         Ok(server)
     }
 
-    /// The lines that name the copies, which the server can read and nobody else.
+    /// The lines that name the copies, which only the server can read.
     fn copy_tls(&self, tls: &Tls) -> Result<String> {
         let files = [("ssl-cert", Some(&tls.cert)), ("ssl-key", Some(&tls.key)), ("ssl-ca", tls.client_ca.as_ref())];
         let mut lines = String::new();
@@ -121,7 +121,7 @@ impl Mysqld {
         Ok(lines)
     }
 
-    /// Starts on a port that was free a moment ago, and on another if someone took it since.
+    /// Starts on a port that was free a moment ago, and on another one if it was taken since.
     pub(crate) fn start_on_free_port(&mut self) -> Result<()> {
         for attempt in 1..=PORT_TRIES {
             self.port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
@@ -133,8 +133,8 @@ impl Mysqld {
         bail!("no free port in {PORT_TRIES} tries")
     }
 
-    /// Starts the stopped server again, on its old port, and in another second than before: the second in which a server
-    /// was started is all that tells its runs apart.
+    /// Starts the stopped server again, on its old port, and in another second than before: only the second of its start distinguishes a server's
+    /// runs.
     pub fn start_again(&self) -> Result<()> {
         let mut guard = self.child();
         ensure!(guard.is_none(), "the server on port {} is running", self.port);
@@ -146,15 +146,15 @@ impl Mysqld {
         let mut command = self.owner.command(&self.program);
         command.arg(format!("--defaults-file={}", self.config_path().display()));
         command.arg(format!("--port={}", self.port));
-        // It stands in its data directory from the start, by which the watch knows it; and in a process group of its own:
-        // an interrupt typed at the terminal must not stop the server before its clients.
+        // Its working directory is its data directory, by which the watch recognises it. It has its own process group: an interrupt typed at the
+        // terminal must not stop the server before its clients.
         command.current_dir(self.data_dir()).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
         let written = fs::write(self.directory.join("pid"), format!("{}\n", child.id())).context("writing pid");
         let outcome = written.and_then(|()| self.wait_until_ready(&mut child, said_before));
         if outcome.is_err() {
-            // Nothing more can be told than the error at hand.
+            // The error at hand is reported, whatever this returns.
             let _ = child.kill();
             let _ = child.wait();
             return outcome;
@@ -164,7 +164,7 @@ impl Mysqld {
         Ok(())
     }
 
-    /// The log says so, after what earlier starts said.
+    /// Waits for the message in the log, behind the output of earlier starts.
     fn wait_until_ready(&self, child: &mut Child, said_before: u64) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         let said_before = usize::try_from(said_before)?;
@@ -183,13 +183,13 @@ impl Mysqld {
         }
     }
 
-    /// Stops the server, in order. Its data are there until it is dropped. Stopping a stopped server does nothing.
+    /// Stops the server with a shutdown. Its data stay until it is dropped. Stopping a stopped server does nothing.
     pub fn stop(&self) -> Result<()> {
         let mut guard = self.child();
         let Some(child) = guard.as_mut() else { return Ok(()) };
         if child.try_wait()?.is_none() {
             process::terminate(child.id())?;
-            // One that a test has stopped would not notice.
+            // A stopped process would not react.
             process::resume(child.id())?;
         }
         if !wait_for(child, STOP_TIMEOUT)? {
@@ -216,12 +216,12 @@ impl Mysqld {
         Ok(())
     }
 
-    /// Stops the server where it stands (SIGSTOP): connections stay, and nothing is answered.
+    /// Stops the server process (SIGSTOP): connections stay open, and nothing is answered.
     pub fn pause(&self) -> Result<()> {
         process::pause(self.running_pid()?)
     }
 
-    /// Lets a paused server go on.
+    /// Continues a stopped server.
     pub fn resume(&self) -> Result<()> {
         process::resume(self.running_pid()?)
     }
@@ -242,10 +242,10 @@ impl Mysqld {
         let mut child = client.spawn().context("starting mariadb")?;
         let mut stdin = child.stdin.take().context("mariadb without standard input")?;
         let text = sql.to_owned();
-        // On its own thread: a long script and a long answer would otherwise wait for each other.
+        // On its own thread: otherwise a long script and a long answer would wait for each other.
         let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
         let output = child.wait_with_output()?;
-        // A client that gave up early closes its input: its own message is the better error.
+        // If the client has failed early, its own message is the better error.
         let _ = writer.join();
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "mariadb: {}\nin: {sql}", errors.trim());
@@ -296,7 +296,7 @@ impl Mysqld {
         self.pid().with_context(|| format!("the server on port {} is stopped", self.port))
     }
 
-    /// Its own directory, with its Unix socket `sock`; gone when the server is dropped.
+    /// Its own directory, with its Unix socket `sock`; removed when the server is dropped.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -306,7 +306,7 @@ impl Mysqld {
         self.directory.join("data")
     }
 
-    /// The option file; what is appended counts from the next start on.
+    /// The option file; appended lines apply from the next start on.
     pub fn config_path(&self) -> PathBuf {
         self.directory.join("my.cnf")
     }
@@ -317,14 +317,14 @@ impl Mysqld {
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        // A panic of a test that held it leaves the child as it was.
+        // A panic of a test that held the lock leaves the child unchanged.
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Mysqld {
     fn drop(&mut self) {
-        // The watch, dropped after this, removes the directory and makes a second attempt.
+        // The watch, dropped after this, removes the directory and tries to stop the server once more.
         if let Some(mut child) = self.child().take() {
             let _ = child.kill();
             let _ = child.wait();

@@ -1,4 +1,4 @@
-//! The operating-system user a server runs as.
+//! The operating-system user of a server's processes.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,12 +10,12 @@ use anyhow::{Context, Result};
 /// User and group of the server's processes and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// `None` where they are the caller's own.
+    /// `None` for the caller's own user.
     ids: Option<(u32, u32)>,
 }
 
 impl Owner {
-    /// The caller's own user, or `postgres` (else `nobody`) if the caller is root, whom servers refuse.
+    /// The caller's own user, or `postgres` (else `nobody`) if the caller is root, since servers refuse to run as root.
     pub fn detect() -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self { ids: None });
@@ -27,22 +27,22 @@ impl Owner {
         Ok(Self { ids: Some(ids) })
     }
 
-    /// A command that runs as this user, free of the caller's PostgreSQL environment and directory.
+    /// A command that runs as this user, without the caller's PostgreSQL environment and directory.
     pub fn command(self, program: &Path) -> Command {
         let mut command = Command::new(program);
         if let Some((user, group)) = self.ids {
             command.uid(user).gid(group);
         }
-        // PGOPTIONS, PGDATA, PGPORT and the like would change what the server or psql does.
+        // PGOPTIONS, PGDATA, PGPORT and the like would change the behaviour of the server or psql.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG")) {
             command.env_remove(name);
         }
-        // The caller's directories may be closed to this user. Without LC_ALL the log is in the caller's language.
+        // This user may have no access to the caller's directories. Without LC_ALL the log is in the caller's language.
         command.current_dir("/").env("HOME", "/nonexistent").env("LC_ALL", "C");
         command
     }
 
-    /// Hands a path over to this user.
+    /// Makes this user the owner of a path.
     pub fn take(self, path: &Path) -> Result<()> {
         if let Some((user, group)) = self.ids {
             std::os::unix::fs::chown(path, Some(user), Some(group))

@@ -1,4 +1,4 @@
-//! Processes by id: stop, continue, kill, and the processor time they took, from `/proc`.
+//! Processes by id: stop, continue, kill, and their processor time, from `/proc`.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,7 +37,7 @@ pub struct Process {
     pub state: char,
     /// Time of the process itself.
     pub own: Ticks,
-    /// Time of its children that have ended, and that it has waited for.
+    /// Time of its ended children that it has waited for.
     pub ended: Ticks,
 }
 
@@ -60,7 +60,7 @@ impl Process {
         })
     }
 
-    /// The title the process gave itself, such as `postgres: walsender postgres 127.0.0.1(4711) START_REPLICATION`.
+    /// The process title, such as `postgres: walsender postgres 127.0.0.1(4711) START_REPLICATION`.
     pub fn title(&self) -> String {
         opened(self.pid).and_then(|process| Ok(process.cmdline()?)).unwrap_or_default().join(" ").trim_end().to_owned()
     }
@@ -71,9 +71,9 @@ pub fn opened(pid: u32) -> Result<procfs::process::Process> {
     procfs::process::Process::new(i32::try_from(pid)?).with_context(|| format!("process {pid}"))
 }
 
-/// All processes that live now.
+/// All living processes.
 pub fn all() -> Result<Vec<Process>> {
-    // One that ended since the listing does not live any more.
+    // A process that has ended since the listing is skipped.
     let living = procfs::process::all_processes().context("listing /proc")?;
     Ok(living.filter_map(|process| Process::of(&process.ok()?).ok()).collect())
 }
@@ -92,18 +92,18 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
 
 /// User and system time of a process and of all its children, living and ended, in seconds.
 pub fn family_cpu_seconds(pid: u32) -> Result<f64> {
-    // The children first: one that ends in between is then counted twice rather than not at all.
+    // The children first: a child that ends in between is counted twice rather than not at all.
     let living: u64 = children(pid)?.iter().map(|child| child.own.total() + child.ended.total()).sum();
     let parent = Process::read(pid)?;
     Ok(Ticks::seconds(living + parent.own.total() + parent.ended.total()))
 }
 
-/// Stops a process where it stands (SIGSTOP).
+/// Stops a process (SIGSTOP).
 pub fn pause(pid: u32) -> Result<()> {
     signal(pid, Signal::STOP)
 }
 
-/// Lets a stopped process go on (SIGCONT).
+/// Continues a stopped process (SIGCONT).
 pub fn resume(pid: u32) -> Result<()> {
     signal(pid, Signal::CONT)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! <temporary directory>/freshet-pg-<process>-<number>/   everything, removed at the end
 //!     data/    the data directory
-//!     log      what the server printed; its end is part of every error
+//!     log      the server's output; its end is part of every error
 //!     .s.PGSQL.<port>
 //! ```
 
@@ -106,7 +106,7 @@ impl Server {
         Ok(())
     }
 
-    /// Starts on a port that was free a moment ago, and on another if someone took it since.
+    /// Starts on a port that was free a moment ago, and on another one if it was taken since.
     pub(crate) fn start_on_free_port(&mut self) -> Result<()> {
         for attempt in 1..=PORT_TRIES {
             self.port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
@@ -133,13 +133,13 @@ impl Server {
         *postmaster = Some(child);
         drop(postmaster);
         if outcome.is_err() {
-            // Nothing more can be told than the error at hand.
+            // The error at hand is reported, whatever this returns.
             let _ = self.kill9();
         }
         outcome
     }
 
-    /// The eighth line of the lock file says when sessions are let in (what `pg_ctl -w` looks at).
+    /// The eighth line of the lock file says when sessions are accepted (`pg_ctl -w` reads it).
     fn wait_until_ready(&self, child: &mut Child) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         let pid = child.id().to_string();
@@ -169,7 +169,7 @@ impl Server {
         };
         if child.try_wait()?.is_none() {
             process::signal(child.id(), signal)?;
-            // Whoever a test has stopped would not notice. All of them: a stop just sent may not show yet.
+            // A stopped process would not react. All children are continued: a signal just sent may not show yet.
             for child in process::children(child.id())? {
                 let _ = process::resume(child.pid);
             }
@@ -189,11 +189,11 @@ impl Server {
         self.start()
     }
 
-    /// Kills the postmaster and all its children at once, as a failing machine would; [`Self::start`] recovers.
+    /// Kills the postmaster and all its children at once, like a crash of the machine; [`Self::start`] recovers.
     pub fn kill9(&self) -> Result<()> {
         let mut postmaster = self.postmaster();
         let Some(child) = postmaster.as_mut() else { return Ok(()) };
-        // Stopped first, so that it makes no more children while they are listed.
+        // Stopped first, so that it starts no more children while they are listed.
         let _ = process::pause(child.id());
         let orphans = process::children(child.id())?;
         child.kill()?;
@@ -219,10 +219,10 @@ impl Server {
         let mut child = psql.spawn().context("starting psql")?;
         let mut stdin = child.stdin.take().context("psql without standard input")?;
         let text = sql.to_owned();
-        // On its own thread: a long script and a long answer would otherwise wait for each other.
+        // On its own thread: otherwise a long script and a long answer would wait for each other.
         let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
         let output = child.wait_with_output()?;
-        // psql that gave up early closes its input: its own message is the better error.
+        // If psql has failed early, its own message is the better error.
         let _ = writer.join();
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "psql: {}\nin: {sql}", errors.trim());
@@ -260,12 +260,12 @@ impl Server {
         SUPERUSER
     }
 
-    /// The superuser's password; with [`Auth::Trust`] nobody asks for it.
+    /// The superuser's password; not used with [`Auth::Trust`].
     pub fn password(&self) -> &'static str {
         PASSWORD
     }
 
-    /// How clients prove who they are.
+    /// The authentication method of clients.
     pub fn auth(&self) -> Auth {
         self.settings.auth
     }
@@ -314,7 +314,7 @@ impl Server {
     }
 
     fn postmaster(&self) -> MutexGuard<'_, Option<Child>> {
-        // A panic of a test that held it leaves the child as it was.
+        // A panic of a test that held the lock leaves the child unchanged.
         self.postmaster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,12 +325,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The watch, dropped after this, removes the directory and makes a second attempt.
+        // The watch, dropped after this, removes the directory and tries to stop the server once more.
         let _ = self.stop(StopMode::Immediate);
     }
 }
 
-/// Runs a program to its end; what it printed is part of the error.
+/// Runs a program to its end; its output is part of the error.
 pub(crate) fn run(mut command: Command, name: &str) -> Result<()> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))?;
     let printed = [output.stdout, output.stderr].concat();
@@ -366,10 +366,10 @@ pub(crate) fn wait_for(child: &mut Child, patience: Duration) -> Result<bool> {
 /// A directory for one server and its log, removed by its watch.
 pub(crate) fn create_directory(prefix: &str) -> Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    // Resolved, because the watch compares it with where the postmaster stands.
+    // Resolved, because the watch compares it with the postmaster's working directory.
     let parent = fs::canonicalize(std::env::temp_dir()).context("the temporary directory")?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    // The start time keeps a directory left by an earlier process of the same id apart.
+    // The start time distinguishes it from a directory of an earlier process with the same id.
     let started =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
     let directory = parent.join(format!("{prefix}-{}-{number}-{started:08x}", std::process::id()));
@@ -380,7 +380,7 @@ pub(crate) fn create_directory(prefix: &str) -> Result<PathBuf> {
 fn create_private(directory: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().mode(0o755).create(directory).with_context(|| directory.display().to_string())?;
-    // The log belongs to the caller, who opens it for each start.
+    // The caller owns the log and opens it for each start.
     File::create(directory.join("log"))?;
     Ok(())
 }

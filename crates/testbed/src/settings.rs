@@ -1,16 +1,16 @@
-//! What a caller may choose about a server; the rest is fixed so that all tests mean the same thing.
+//! The settings of a server that a caller may choose; the others are fixed so that all tests have the same conditions.
 
 use std::path::PathBuf;
 
 /// Name of the superuser of every throw-away server.
 pub(crate) const SUPERUSER: &str = "postgres";
-/// Its password. It guards nothing: the server listens on the loopback interface and lives for minutes.
+/// Its password. It protects nothing: the server listens on the loopback interface and lives for minutes.
 pub(crate) const PASSWORD: &str = "freshet";
 
-/// How clients prove who they are.
+/// The authentication method of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Auth {
-    /// Anyone is whom they say they are.
+    /// None.
     #[default]
     Trust,
     /// SCRAM-SHA-256 with the superuser's password.
@@ -26,7 +26,7 @@ impl Auth {
     }
 }
 
-/// Files that a server encrypts with, all PEM. The server gets copies that it can read and nobody else.
+/// Files for TLS, all PEM. The server gets copies that only it can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `ssl_cert_file`
@@ -37,20 +37,20 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// How to start a server. `Settings::default()` has logical decoding on and trusts everyone.
+/// The settings of a server. The default has logical decoding and no authentication.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `wal_level`; Freshet needs `logical`, and must say so when it is less.
+    /// `wal_level`; Freshet needs `logical`, and must report any other value.
     pub wal_level: String,
-    /// Lines for `postgresql.conf`, after the standard ones and so stronger, such as `shared_buffers = 256MB`.
+    /// Lines for `postgresql.conf`, after the standard ones, which they override, such as `shared_buffers = 256MB`.
     pub config: Vec<String>,
-    /// More arguments for `initdb`, after the standard ones and so stronger, such as `--locale=C.UTF-8`.
+    /// More arguments for `initdb`, after the standard ones, which they override, such as `--locale=C.UTF-8`.
     pub initdb: Vec<String>,
-    /// How clients prove who they are.
+    /// The authentication method of clients.
     pub auth: Auth,
-    /// The lines of `pg_hba.conf`; empty: what `initdb` writes for [`Self::auth`].
+    /// The lines of `pg_hba.conf`; if empty, `initdb` writes them for [`Self::auth`].
     pub hba: Vec<String>,
-    /// TLS, which is off without it.
+    /// TLS; None: off.
     pub tls: Option<Tls>,
 }
 
@@ -99,13 +99,12 @@ impl Settings {
     /// The text appended to `postgresql.conf`.
     pub(crate) fn postgresql_conf(&self) -> String {
         let mut text = String::from("\n# set by the testbed\n");
-        // Data need not survive the machine, only the server: a killed server loses nothing the kernel holds.
-        // synchronous_commit stays on, since what it orders (acknowledgement after the WAL flush and after the
-        // synchronous standbys) is what the tests are about.
+        // Data need not survive a crash of the machine, only of the server: the kernel keeps everything written. synchronous_commit stays on, since
+        // the tests depend on its order (acknowledgement after the WAL flush and after the synchronous standbys).
         text.push_str("fsync = off\nfull_page_writes = off\nsynchronous_commit = on\n");
         text.push_str("listen_addresses = '127.0.0.1'\nmax_connections = 300\n");
         text.push_str("max_wal_senders = 20\nmax_replication_slots = 20\n");
-        // A scan begins at a table's first row, whoever else is scanning it.
+        // A scan begins at a table's first row, whatever other scans run.
         text.push_str("synchronize_seqscans = off\n");
         text.push_str("shared_buffers = 128MB\nlog_line_prefix = '%m [%p] %q%a '\nlogging_collector = off\n");
         text.push_str("wal_level = ");

@@ -1,4 +1,4 @@
-//! Streaming standbys: a commit that waits for one is how the change stream gets ahead of what snapshots see.
+//! Streaming standbys: while a commit waits for one, the change stream is ahead of what snapshots see.
 
 use anyhow::{Context, Result};
 
@@ -18,12 +18,12 @@ impl Server {
         Ok(standby)
     }
 
-    /// Stops the standby's receiver where it stands: it confirms nothing more, and commits that wait for it wait.
+    /// Stops the standby's receiver: it confirms nothing more, and commits wait for it.
     pub fn pause_receiver(&self) -> Result<()> {
         process::pause(self.receiver()?.pid)
     }
 
-    /// Lets the receiver go on.
+    /// Continues the receiver.
     pub fn resume_receiver(&self) -> Result<()> {
         process::resume(self.receiver()?.pid)
     }

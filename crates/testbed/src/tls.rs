@@ -1,4 +1,4 @@
-//! A server's certificates and who may log in how; both can be changed while it runs.
+//! A server's certificates and access rules; both can be changed while it runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,26 +15,25 @@ use crate::settings::Tls;
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Server {
-    /// Gives the running server, started with TLS, other certificates; new connections see them. A failure to use them
-    /// shows in its log alone.
+    /// Gives the running server, started with TLS, other certificates for new connections. If it cannot use them, only its log shows it.
     pub fn replace_tls(&self, tls: &Tls) -> Result<()> {
         self.copy_tls(tls)?;
         self.reload()
     }
 
-    /// Replaces all lines of `pg_hba.conf`; they decide over new connections.
+    /// Replaces all lines of `pg_hba.conf`, for new connections.
     pub fn replace_hba(&self, lines: &[String]) -> Result<()> {
         self.write_hba(lines)?;
         self.reload()
     }
 
-    /// Lets the server read its configuration again; all later connections go by it.
+    /// Makes the server read its configuration again; it applies to all later connections.
     pub fn reload(&self) -> Result<()> {
         let pid = self.pid().context("the server is stopped")?;
         let before = self.reloads()?;
         process::signal(pid, Signal::HUP)?;
         let deadline = Instant::now() + RELOAD_TIMEOUT;
-        // The postmaster says so, reads the files, and only then takes the next connection.
+        // The postmaster logs it, reads the files, and only then accepts the next connection.
         while self.reloads()? == before {
             ensure!(Instant::now() < deadline, "the server does not reload");
             std::thread::sleep(Duration::from_millis(5));
@@ -66,7 +65,7 @@ impl Server {
         self.write_private("pg_hba.conf", format!("{}\n", lines.join("\n")).as_bytes())
     }
 
-    /// Renamed into place: the server may read at any moment.
+    /// Renamed into place: the server may read it at any time.
     fn write_private(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let (path, fresh) = (self.data_dir().join(name), self.data_dir().join(format!("{name}.new")));
         fs::write(&fresh, bytes).with_context(|| fresh.display().to_string())?;

@@ -1,4 +1,4 @@
-//! The watching shell that outlives whoever started a server. See the crate's documentation for why.
+//! The watching shell that outlives the process that started a server. See the crate's documentation for the reason.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -9,10 +9,9 @@ use anyhow::{Context, Result};
 
 use crate::owner::Owner;
 
-/// `$1` is the server's directory, `$2` its file with the process id, `$3` the signal to stop at once. `read` returns when
-/// the last holder of the pipe's write end is gone. The file survives a killed server while its process id may be given to
-/// a stranger, so the process is ours only if it stands in our data directory. Immediate shutdown of PostgreSQL takes 5 s
-/// when a child is stopped and has to be killed by the postmaster.
+/// `$1` is the server's directory, `$2` its file with the process id, `$3` the signal for an immediate stop. `read` returns when the last holder of
+/// the pipe's write end has ended. The file survives a killed server while another process may get its id, so the process is the server only if its
+/// working directory is the data directory. Immediate shutdown of PostgreSQL takes 5 s if a child is stopped and the postmaster has to kill it.
 const SCRIPT: &str = r#"
 read -r _
 pid=$(head -n 1 "$1/$2" 2>/dev/null)
@@ -27,14 +26,14 @@ tries=0
 while ! rm -rf "$1" && [ $tries -lt 20 ]; do sleep 0.1; tries=$((tries + 1)); done
 "#;
 
-/// A directory that is removed, and its server stopped, once this value or its process is gone.
+/// A directory that is removed, and its server stopped, once this value is dropped or its process has ended.
 #[derive(Debug)]
 pub(crate) struct Watch {
     shell: Child,
 }
 
 impl Watch {
-    /// `pid_file` within the directory has the server's process id in its first line; `signal` is what stops it at once.
+    /// The first line of `pid_file` in the directory is the server's process id; `signal` stops it immediately.
     pub(crate) fn start(owner: Owner, directory: &Path, pid_file: &str, signal: &str) -> Result<Self> {
         let mut command = owner.command(Path::new("/bin/sh"));
         command.args(["-c", SCRIPT, "freshet-testbed"]).arg(directory).args([pid_file, signal]);

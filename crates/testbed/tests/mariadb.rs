@@ -1,4 +1,4 @@
-//! The testbed on the real MariaDB. Where it is not installed the tests fail, with what to run.
+//! The testbed with a real MariaDB server. If it is not installed, the tests fail with the command to run.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn lives_and_leaves_nothing() {
     server.sql("CREATE TABLE t (n INT) ENGINE = InnoDB; INSERT INTO t VALUES (1), (2)").unwrap();
     assert_eq!(server.sql("SELECT COUNT(*) FROM t").unwrap(), "2");
     assert!(server.sql("SELECT * FROM no_such_table").unwrap_err().to_string().contains("no_such_table"));
-    // Nobody gets in without the password.
+    // A login without the password fails.
     assert_eq!(
         server.sql("SELECT GROUP_CONCAT(User, '@', Host ORDER BY User) FROM mysql.user").unwrap(),
         "mariadb.sys@localhost,root@%"
@@ -66,7 +66,7 @@ fn a_stopped_server_does_not_hold_up_the_drop() {
     assert!(!directory.exists());
 }
 
-/// Run by the next test in a process of its own, which is then killed.
+/// The next test runs this in another process, which is then killed.
 #[test]
 #[ignore = "only as the child of a_killed_parent_takes_its_server_along"]
 fn start_and_wait_to_be_killed() {

@@ -1,4 +1,4 @@
-//! The testbed on the real MySQL. Where it is not installed the tests fail, with what to run.
+//! The testbed with a real MySQL server. If it is not installed, the tests fail with the command to run.
 
 use freshet_testbed::{Mysql, MysqlSettings, process};
 
@@ -30,7 +30,7 @@ fn lives_and_leaves_nothing() {
     server.kill9().unwrap();
     assert_eq!(server.pid(), None);
     server.start_again().unwrap();
-    // Two of the first session, one of the second, none of the starts.
+    // Two statements of the first session, one of the second, none of the starts.
     assert!(server.sql("SELECT @@gtid_executed").unwrap().ends_with(":1-3"));
     assert_eq!(server.sql("SELECT COUNT(*) FROM t").unwrap(), "3");
 

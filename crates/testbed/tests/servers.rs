@@ -1,4 +1,4 @@
-//! The testbed on the real servers. A version that is not installed fails, with what to run.
+//! The testbed with real servers. If a version is not installed, its test fails with the command to run.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn whole_life(major: u32) {
     server.psql("CREATE TABLE t AS SELECT generate_series(1, 100000) AS n").unwrap();
     let before = server.cpu_seconds().unwrap();
     server.psql("SELECT count(*) FROM t a JOIN t b ON a.n = b.n JOIN t c ON c.n = b.n").unwrap();
-    // The session has ended: its time is still part of the sum, once the server has waited for its process.
+    // The session has ended: its time is part of the sum once the server has waited for its process.
     eventually("the time of an ended session", || server.cpu_seconds().unwrap() > before);
 
     let port = server.port();
@@ -111,7 +111,7 @@ fn an_unknown_version_says_what_to_run() {
 #[test]
 fn a_stopped_child_does_not_hold_up_the_drop() {
     let server = start(15, &Settings::default());
-    // It is ready before all of its processes are there.
+    // The server is ready before all of its processes exist.
     let writer = || server.children().unwrap().into_iter().find(|child| child.title().contains("walwriter"));
     let child = std::iter::repeat_with(writer).take(100).find_map(|found| {
         found.or_else(|| {
@@ -126,7 +126,7 @@ fn a_stopped_child_does_not_hold_up_the_drop() {
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
-/// Run by the next test in a process of its own, which is then killed.
+/// The next test runs this in another process, which is then killed.
 #[test]
 #[ignore = "only as the child of a_killed_parent_takes_its_server_along"]
 fn start_and_wait_to_be_killed() {

@@ -1,4 +1,4 @@
-//! What can be typed for cards.
+//! The arguments of cards.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

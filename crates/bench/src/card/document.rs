@@ -59,7 +59,7 @@ pub struct Level {
 pub struct Inputs {
     /// In the order of their numbers.
     pub parameters: Vec<Parameter>,
-    /// As far as the text tells.
+    /// As far as the text shows.
     pub tables: Vec<String>,
     /// Questions drawn.
     pub drawn: u64,

@@ -1,9 +1,9 @@
-//! How fresh results are: the time from a write's acknowledgement to the first answer that shows it.
+//! The freshness of results: the time from a write's acknowledgement to the first answer that shows it.
 //!
-//! A question is asked until its answer may come from the cache, a row behind it is changed by a statement of the workload, and the
-//! question is asked again, as fast as answers come, until the answer is another. Written through the target over another
-//! connection, this says what an application sees that writes and reads through the cache; written at the database, past the
-//! cache, it says how far behind the cache is. The database itself is measured likewise: it is what one read takes.
+//! A query is repeated until its answer may come from the cache. Then a statement of the workload changes a row of it, and the query is repeated
+//! without pause until the answer has changed. If the write goes through the target over another connection, this is what an application sees that
+//! writes and reads through the cache. If the write goes to the database, past the cache, this is the cache's lag. The database itself is measured in
+//! the same way: the result is the time of one read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What goes into a statement: drawn as the load draws it, and counted.
+//! The parameters of a statement: drawn as the load draws them, and counted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;

@@ -1,12 +1,12 @@
-//! `freshet-bench card`: what a team wants to know of an access path before it relies on it.
+//! `freshet-bench card`: the facts about an access path that a team needs before it relies on it.
 //!
-//! For each statement by which a workload reads, five things: what goes in (parameters, how they are
-//! distributed, tables), what comes out (columns, rows, bytes), what throughput it reaches at low, normal and peak load, with
-//! what latency at each, and how fresh its results are. All of them of each target, so that the database stands beside the cache.
+//! For each reading statement of a workload, five facts: the input (parameters, their distribution, tables), the output (columns, rows, bytes), the
+//! throughput at low, normal and peak load, the latency at each, and the freshness of its results. All of them for each target, so that the database
+//! is beside the cache.
 //!
-//! The peak is the statement alone in a closed loop. Low and normal are open loops at a tenth and at half of what the *first*
-//! target reached there: the question is what the load of today costs behind a cache, so all targets get the same. The rounds
-//! are those of `run`, and so is their method. Freshness is measured apart (`freshness`), by writes whose effect is looked for.
+//! The peak is the statement alone in a closed loop. Low and normal are open loops at a tenth and at half of the peak of the *first* target: the
+//! question is what the load of today costs with a cache, so all targets get the same. The rounds are those of `run`, and so is their method.
+//! Freshness is measured separately (`freshness`), by writes and the first answers that show them.
 
 mod args;
 mod document;

@@ -1,4 +1,4 @@
-//! What comes out of a statement: the database's own answers, looked at.
+//! The output of a statement: the database's own answers.
 
 use std::sync::Arc;
 

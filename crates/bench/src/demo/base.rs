@@ -1,4 +1,4 @@
-//! The throw-away server under the demo, and what the demo asks it for in each family's own words.
+//! The throw-away server of the demo, and the demo's queries in each family's dialect.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -153,7 +153,7 @@ impl Base {
     /// ended, and Freshet's account may not ask for another.
     pub(super) fn stop_stream(&self) -> Result<StoppedStream<'_>> {
         if let Some(server) = self.mysqld() {
-            // Not in the binary log: the stream would tell of it afterwards, and so flush everything.
+            // Not in the binary log: otherwise the stream would deliver it afterwards, and so flush everything.
             server.sql(&format!("SET sql_log_bin = 0; REVOKE REPLICATION SLAVE ON *.* FROM {ACCOUNT}@'%'"))?;
             let stopped = StoppedStream::Refused(server);
             let senders =
@@ -177,7 +177,7 @@ impl Base {
 
 /// A change stream that goes on when this value is dropped, whatever happens.
 pub(super) enum StoppedStream<'a> {
-    /// Processes that stand still.
+    /// Stopped processes.
     Paused(Vec<u32>),
     /// Freshet's account lacks the right.
     Refused(&'a Mysqld),
@@ -188,7 +188,7 @@ impl Drop for StoppedStream<'_> {
         match self {
             Self::Paused(pids) => {
                 for pid in pids {
-                    // It may have ended; there is nobody left to continue then.
+                    // It may have ended; then there is no process to continue.
                     let _ = process::resume(*pid);
                 }
             }

@@ -1,8 +1,8 @@
-//! Are the cached answers true? Two checks, for while rows change and for when they rest.
+//! Two checks of the cached answers: while rows change, and while they do not.
 //!
-//! While the writer runs, readers ask the cache for counted facts and judge each answer by the ledger, and each session
-//! of a reader also insists that it never goes back in time. Once the writer has rested for longer than an answer may be old, every
-//! answer to every query must be, byte for byte, the database's own.
+//! While the writer runs, readers query the cache for the counters and check each answer with the ledger. Each session of a reader also checks that
+//! it never goes back in time. Once the writer has paused for longer than the allowed age, every answer to every query must be, byte for byte, the
+//! database's own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Checked {
     }
 }
 
-/// Readers that judge answers until they are told to finish.
+/// Readers that check answers until `finish` is called.
 pub(super) struct Checkers {
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<Result<Checked>>>,

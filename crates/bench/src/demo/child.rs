@@ -1,4 +1,4 @@
-//! `freshet serve` as a child process, watched from outside through its own HTTP endpoints.
+//! `freshet serve` as a child process, observed from outside through its own HTTP endpoints.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

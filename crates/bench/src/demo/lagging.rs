@@ -1,4 +1,4 @@
-//! Can the check fail? A standby that replays late plays a cache that serves stale answers.
+//! Tests that the check can fail: a standby with delayed replay acts as a cache with stale answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn stale_answers_are_found_and_fresh_ones_pass() {
     let late = judge(&primary, &standby, &ledger).await;
     assert!(late.wrong > 10 && !late.examples.is_empty(), "{late:?}");
 
-    // At once after writing the standby still shows the past, and the comparison at rest sees that too.
+    // Directly after a write the standby still shows the old state, and the comparison without load detects that too.
     let compared = compare(&primary.url_of(DATABASE), &standby.url_of(DATABASE), &titles).await.unwrap();
     assert_eq!(compared.answers, 20 * 5 + 5 * 5);
     assert!(compared.wrong > 0, "{compared:?}");

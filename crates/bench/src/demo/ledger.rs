@@ -1,15 +1,14 @@
-//! What was written when: the measure by which an answer is right or wrong.
+//! The ledger of writes, which decides whether an answer is right or wrong.
 //!
-//! Three facts of every popular movie title carry a counter that only the demo's writer moves, always by one: the number
-//! of votes, the time of the last update, and the number of added genres. The writer notes a version *before* it sends
-//! the write, and the time *after* the database acknowledged it. An answer that shows version v is then
+//! Three facts of every popular movie title have a counter that only the demo's writer increments: the number of votes, the time of the last update,
+//! and the number of added genres. The writer records a version *before* it sends the write, and the time *after* the database acknowledged it. An
+//! answer that shows version v is then
 //!
 //! - wrong if v was never sent, or if two rows of one answer show different versions (they are written together);
-//! - wrong if version v + 1 was acknowledged longer ago, seen from when the read was *sent*, than an answer may be old;
-//! - else right: some snapshot within the allowed age held it.
+//! - wrong if version v + 1 was acknowledged earlier than the allowed age, counted from when the read was *sent*;
+//! - else right: some snapshot within the allowed age contained it.
 //!
-//! Both clock readings err towards lenience by no more than the time a call takes, never the other way, so what is
-//! called wrong is wrong.
+//! Both clock readings err in the answer's favour by no more than the time of a call, never against it, so an answer that is called wrong is wrong.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -122,12 +121,12 @@ impl Movie {
         self.register(fact).judge(version, sent, age_max)
     }
 
-    /// The number of votes that stands for a version.
+    /// The number of votes of a version.
     pub(super) fn votes(&self, version: usize) -> Result<i32> {
         Ok(self.votes_base + i32::try_from(version)?)
     }
 
-    /// The version that a number of votes stands for.
+    /// The version of a number of votes.
     pub(super) fn votes_version(&self, votes: i32) -> Result<usize> {
         usize::try_from(votes - self.votes_base).with_context(|| format!("{votes} votes, fewer than at the start"))
     }

@@ -1,8 +1,8 @@
 //! The load: connections that run title-5 transactions as fast as they are answered.
 //!
-//! A closed loop like sysbench's: each connection has one transaction of five SELECTs at a time, without BEGIN, and the
-//! next title is drawn uniformly from the popular ones. The connections live on two threads with a runtime each, so
-//! that they cost little beside what they measure and disturb nobody else's runtime.
+//! A closed loop like sysbench's: each connection has one transaction of five SELECTs at a time, without BEGIN, and the next title is drawn uniformly
+//! from the popular ones. The connections run on two threads with a runtime each, so that they cost little compared with what they measure and do not
+//! disturb another runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::random::Random;
 use super::session::Session;
 
 const THREADS: usize = 2;
-/// Longest latency that is told apart, in microseconds.
+/// Longest latency that is distinguished, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a transaction may outlast the end of its round.
@@ -38,7 +38,7 @@ pub(super) struct Shape {
     pub(super) url: String,
     pub(super) protocol: Protocol,
     pub(super) connections: usize,
-    /// What is asked for.
+    /// The requested titles.
     pub(super) titles: Arc<[String]>,
     pub(super) seed: u64,
 }
@@ -154,7 +154,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // After an error nobody calls finish; the connections must still come to an end.
+        // After an error `finish` is not called; the connections must still end.
         self.control.stop.store(true, Ordering::Relaxed);
     }
 }
@@ -178,7 +178,7 @@ fn run_thread(
             let (control, started, report) = (Arc::clone(control), started.clone(), report.clone());
             tasks.push(tokio::spawn(async move {
                 let outcome = run_connection(number, &control, started, &report).await;
-                // If nobody listens any more the load was given up.
+                // Without a receiver the load was given up.
                 let _ = report.send(outcome.map(|latency| News::Done(Box::new(latency)))).await;
             }));
         }

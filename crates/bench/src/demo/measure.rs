@@ -1,7 +1,7 @@
-//! One measured round, and rounds taken in turns.
+//! One measured round, and interleaved rounds.
 //!
-//! Direct and cached rounds alternate, so that whatever else the machine does meets both. Each round has connections
-//! of its own: PostgreSQL counts a session's transactions for others to see at the latest when the session ends.
+//! Direct and cached rounds alternate, so that other load of the machine affects both. Each round has its own connections: PostgreSQL makes a
+//! session's count of transactions visible to others at the latest when the session ends.
 
 use std::time::{Duration, Instant};
 

@@ -1,14 +1,14 @@
-//! `freshet-bench demo`: what a cache in front of a real PostgreSQL, MariaDB or MySQL is worth, and that it tells the truth.
+//! `freshet-bench demo`: the value of a cache in front of a real PostgreSQL, MariaDB or MySQL, and a check of its answers.
 //!
-//! A throw-away server (`base`) gets the movie data of title-5 (`crate::workload::movies`), `freshet serve` is started before it as
-//! a process of its own (`child`), and then, in about a minute and a half:
+//! A throw-away server (`base`) gets the movie data of title-5 (`crate::workload::movies`), `freshet serve` is started in front of it as a process of
+//! its own (`child`), and then, in about a minute and a half:
 //!
-//! 1. read-only load, direct and cached in turns (`load`, `measure`), after every cached answer has been compared with
-//!    the database's own (`check`);
-//! 2. the same with background writes (`writer`, `ledger`) while cached answers are judged;
+//! 1. read-only load, direct and cached rounds interleaved (`load`, `measure`), after every cached answer has been compared with the database's own
+//!    (`check`);
+//! 2. the same with background writes (`writer`, `ledger`) while cached answers are checked;
 //! 3. the change stream is stopped for three seconds (`stall`).
 //!
-//! The demo knows Freshet from outside alone: its command line, its port and its HTTP endpoints.
+//! The demo knows Freshet only from outside: its command line, its port and its HTTP endpoints.
 
 mod base;
 mod check;
@@ -47,7 +47,7 @@ use writer::{Plan, Writer};
 /// The demo's database.
 pub(crate) const DATABASE: &str = "movies";
 
-/// What connection count the text protocol and the writes are shown at, if it is among those asked for.
+/// The number of connections for the text protocol and the writes, if it is among the chosen ones.
 const MIDDLE: usize = 16;
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -262,8 +262,8 @@ impl Demo<'_> {
         }
     }
 
-    /// Asks for everything until the answers come from the cache: Freshet adds tables to its publication as they are
-    /// first asked for, and answers nothing from the cache before they are covered.
+    /// Sends all queries until the answers come from the cache: Freshet adds tables to its publication when they are first read, and serves nothing
+    /// from the cache before they are published.
     async fn warm_up(&self) -> Result<()> {
         let bar = self.progress.step("warming up");
         let url = self.base.url();

@@ -30,7 +30,7 @@ impl Pair {
     }
 }
 
-/// Everything there is to tell.
+/// The contents of the report.
 #[derive(Default)]
 pub(super) struct Report {
     /// The machine, the server, the data, in a line.

@@ -1,4 +1,4 @@
-//! A connection of the demo, through the drivers of the benchmark program: one way for both families.
+//! A connection of the demo, through the drivers of the benchmark program, for both families.
 
 use std::sync::{Arc, LazyLock};
 

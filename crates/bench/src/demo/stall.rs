@@ -1,7 +1,7 @@
-//! What happens when the change stream stands still: the demo stops it at the database for a while.
+//! A stalled change stream: the demo stops it at the database for a while.
 //!
-//! The cache cannot learn of the writes that go on meanwhile. It may answer from the cache until its newest proof is as
-//! old as an answer may be; from then on it has to pass every statement on, until the stream moves again.
+//! The cache cannot learn of the writes in this time. It may answer from the cache until its newest proof is as old as the allowed age; from then on
+//! it must pass every statement until the stream continues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::ledger::Ledger;
 use super::load::{Load, Shape};
 use super::writer::{Plan, Writer};
 
-/// How long the stream stands still.
+/// How long the stream is stopped.
 const STALL: Duration = Duration::from_secs(3);
 const BEFORE: Duration = Duration::from_secs(1);
 /// For metrics that are summed up now and then, and for a busy machine.

@@ -1,4 +1,4 @@
-//! Background writes, a steady number per second, each noted in the ledger.
+//! Background writes at a constant rate, each recorded in the ledger.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -138,7 +138,7 @@ async fn write_one(session: &mut Session, movie: &Movie, fact: Fact, through: bo
     Ok(())
 }
 
-/// The time that stands for a version: so many seconds after the one that was loaded.
+/// The time of a version: as many seconds after the loaded time as its number.
 fn updated(version: usize) -> String {
     let (day, hour, minute, second) = (version / 86_400, version / 3600 % 24, version / 60 % 60, version % 60);
     format!("2026-01-{:02} {hour:02}:{minute:02}:{second:02}", day + 1)

@@ -1,8 +1,8 @@
 //! memcached, Redis and the echo server: one request, one answer of known form.
 //!
-//! These are the peers that a SQL cache is compared with, so their client must not be what is measured: a request is one
-//! write and its answer usually one read, from and into buffers that stay. What a server claims about the length of its
-//! answer is believed up to [`LONGEST`]; anything that is not the protocol ends the connection's use.
+//! A SQL cache is compared with these peers, so the cost of their client must not dominate: a request is one write and its answer usually one read,
+//! with buffers that are reused. A server's announced length of an answer is accepted up to [`LONGEST`]; after any violation of the protocol the
+//! connection is not used again.
 //!
 //! Formats: memcached's `doc/protocol.txt` (text protocol); "Redis serialization protocol specification" (RESP2).
 
@@ -172,7 +172,7 @@ struct Wire {
     input: BytesMut,
     /// So much of it has been looked at.
     seen: usize,
-    /// An answer is owed. If whoever waited for it gave up, later ones cannot be told apart from it.
+    /// An answer is outstanding. If its caller was dropped, later answers cannot be distinguished from it.
     owed: bool,
 }
 

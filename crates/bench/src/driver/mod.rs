@@ -1,7 +1,6 @@
-//! Connections to targets, through ordinary drivers: one per family, and one small client for the peers that are no SQL
-//! servers.
+//! Connections to targets, through ordinary drivers: one per family, and one small client for the peers that are not SQL servers.
 //!
-//! A driver runs one statement at a time and reads its whole answer. It keeps the rows only if it is asked to.
+//! A driver runs one statement at a time and reads its whole answer. It stores the rows only on request.
 
 pub mod keyvalue;
 pub mod mysql;

@@ -1,10 +1,10 @@
 //! MySQL and MariaDB, through mysql_async.
 //!
-//! One connection, never from the driver's pool, and nothing is sent that nobody asked for: the driver would otherwise ask
-//! for settings of the server at each connect, or move on to its Unix socket.
+//! One connection, never from the driver's pool, and without the driver's own statements: it would otherwise read settings of the server at each
+//! connect, or change to its Unix socket.
 //!
-//! The two protocols bring values in two forms, so kept values are brought into one: what the text protocol says. That
-//! makes answers of both comparable, except where the server itself rounds for text (FLOAT) or pads (ZEROFILL).
+//! The two protocols return values in two forms, so stored values are converted to one: that of the text protocol. So the answers of both can be
+//! compared, except where the server itself rounds for text (FLOAT) or pads (ZEROFILL).
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Connection {
     prepared: Vec<mysql_async::Statement>,
     /// The last text sent.
     text: String,
-    /// An answer is owed. If whoever waited for it gave up, the driver would take it for the next one's.
+    /// An answer is outstanding. If its caller was dropped, the driver would take it for the next one's.
     owed: bool,
 }
 

@@ -1,13 +1,12 @@
-//! PostgreSQL: tokio-postgres logs in, and statements go over the same socket without it.
+//! PostgreSQL: tokio-postgres logs in, and statements use the same socket without it.
 //!
-//! What is measured is the server, so the client must cost little: beside a server on two cores each of its microseconds is
-//! one that the server lacks, and a program that needs more of them than sysbench measures less than sysbench. Through
-//! tokio-postgres a prepared point select took twice the instructions of libpq and reached three quarters of its throughput.
-//! So the way of a statement is the shortest: one write of `Bind`, `Execute` and `Sync` (or `Query`), one read, and of the
-//! answer no more is looked at than the headers of its messages, unless its rows are to be kept. Logging in, with its
-//! password exchanges, stays with the library.
+//! The server is measured, so the client must cost little: on two cores each of its microseconds is missing for the server, and a program that needs
+//! more of them than sysbench measures less than sysbench. Through tokio-postgres a prepared point select took twice the instructions of libpq and
+//! reached three quarters of its throughput. So the path of a statement is the shortest: one write of `Bind`, `Execute` and `Sync` (or `Query`), and
+//! one read. Only the headers of the answer's messages are parsed, unless its rows are stored. The library still logs in, with its password
+//! exchanges.
 //!
-//! Values are sent and asked for in text form whatever the type, as libpq's simplest calls do.
+//! Values are sent and requested in text form whatever the type, as libpq's simplest calls do.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -154,7 +153,7 @@ impl Connection {
         loop {
             while let Some((tag, length)) = self.message()? {
                 let body = &self.input[HEADER..length];
-                // What comes before is the end of an answer that nobody waits for any more.
+                // The bytes before it are the end of an answer whose caller was dropped.
                 let ours = self.owed == 1;
                 match (tag, &mut rows) {
                     (b'D', Rows::Kept(kept) | Rows::Described(_, kept)) if ours => {

@@ -1,12 +1,11 @@
-//! The open loop of one thread: hands transactions that are due to connections that are free.
+//! The open loop of one thread: assigns transactions that are due to free connections.
 //!
-//! A connection that ends a transaction takes the next one at once if that is due already. Otherwise it waits in line, and
-//! one local task wakes the connection that has waited longest when something is due. Nothing is queued: arrivals that
-//! find all connections busy stay in the schedule until one is free.
+//! A connection that ends a transaction takes the next one at once if it is already due. Otherwise it waits in line, and one local task wakes the
+//! connection that has waited longest when a transaction is due. Nothing is queued: arrivals that find all connections busy stay in the schedule
+//! until one is free.
 //!
-//! That task sleeps on a timerfd, since the runtime's own timer counts in milliseconds. The descriptor is registered
-//! edge-triggered and set anew after each expiry, which makes it unreadable again, so it is never read: an arrival costs
-//! two system calls.
+//! This task sleeps on a timerfd, since the runtime's own timer counts in milliseconds. The descriptor is registered edge-triggered and set again
+//! after each expiry, which makes it unreadable again, so it is never read: an arrival costs two system calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,7 +27,7 @@ use super::schedule::Schedule;
 /// Arrivals that may wait for a connection, of one thread. With more of them the load measures nothing but their wait.
 const WAITING_MAX: f64 = 10e6;
 
-/// What a connection is told to do.
+/// The next action of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     /// When the transaction should start.
@@ -113,7 +112,7 @@ impl Arrivals {
         .await
     }
 
-    /// A connection's transaction has ended, but the connection is not free: it has to be opened anew.
+    /// A connection's transaction has ended, but the connection is not free: it must be opened again.
     pub(super) fn ended(&self, lane: usize) {
         self.lanes[lane].due.set(None);
     }

@@ -1,4 +1,4 @@
-//! What the loops need to know of connections and transactions, and the one that runs a workload's scripts.
+//! The interface of connections and transactions for the loops, and the implementation that runs a workload's scripts.
 
 use std::cell::RefCell;
 use std::future::Future;

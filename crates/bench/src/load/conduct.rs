@@ -1,8 +1,8 @@
-//! One round of one or more loads, on threads of their own: opens all connections, starts all loads at one time, tells
-//! when the measured interval begins and ends, and adds up.
+//! One round of one or more loads, on their own threads: opens all connections, starts all loads at one time, announces the start and end of the
+//! measured interval, and adds up.
 //!
-//! All threads get the same few instants, and each goes by its own clock. No message has to arrive in time, and what
-//! the caller does at the edges of the interval holds up nobody.
+//! All threads get the same few times, and each uses its own clock. No message has to arrive in time, and the caller's work at the ends of the
+//! interval delays no thread.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;

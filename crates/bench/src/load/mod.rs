@@ -1,12 +1,12 @@
 //! The load: connections on a few threads that run transactions, in a closed or an open loop, for one round.
 //!
-//! A closed loop says what a server can do: each connection sends its next transaction when the last has been answered.
-//! What users of a service would see it does not say, since it is kind to a server that stalls: it stops asking, so
-//! that a stall of a second counts as one slow transaction per connection instead of a second's worth of them
-//! ("coordinated omission", Gil Tene). An open loop sends at times that are fixed beforehand and measures from those.
+//! A closed loop measures what a server can do: each connection sends its next transaction when the last has been answered. It does not measure what
+//! users of a service would see, because it favours a server that stalls: during a stall it sends nothing, so a stall of a second counts as one slow
+//! transaction per connection instead of a second's worth of them ("coordinated omission", Gil Tene). An open loop sends at times that are fixed
+//! beforehand and measures from those.
 //!
-//! The way of a round: [`run`] → `conduct` (threads, times, marks) → `worker` (one thread and its connections) → `arrivals`
-//! and `schedule` (open loop: who sends when) → `client` (one transaction) → `recorder` (what is measured).
+//! The path of a round: [`run`] → `conduct` (threads, times, marks) → `worker` (one thread and its connections) → `arrivals` and `schedule` (open
+//! loop: which connection sends when) → `client` (one transaction) → `recorder` (the measurements).
 
 mod arrivals;
 mod client;

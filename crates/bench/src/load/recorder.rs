@@ -1,10 +1,9 @@
-//! What one thread of the load measures.
+//! The measurements of one thread of the load.
 //!
-//! Each thread has a recorder of its own, so that nothing is shared while the load runs; they are added up afterwards.
-//! What counts is decided by the clock: an event belongs to the measured interval if its time lies in it, whether or not
-//! anybody has noticed yet that the interval has begun. A closed loop counts a transaction by its end, since its throughput
-//! is how many ended. An open loop counts it by its intended start: whatever was due in the interval is in the histogram,
-//! however long it took, or the slowest ones would be missing.
+//! Each thread has its own recorder, so that nothing is shared during the load; they are added up afterwards. The clock decides what counts: an event
+//! belongs to the measured interval if its time is in it, whether or not the thread has noticed that the interval has begun. A closed loop counts a
+//! transaction by its end, since its throughput is the number of ended ones. An open loop counts it by its intended start: every transaction that was
+//! due in the interval is in the histogram, however long it took. Otherwise the slowest ones would be missing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,7 +34,7 @@ pub struct Tally {
     /// By statement of the workload: rows that those returned or changed. All targets draw the same keys, so a target whose
     /// queries find fewer rows than the database's own gives wrong answers.
     pub rows: Vec<u64>,
-    /// By code: how many transactions and attempts to connect anew failed, and the first one's text.
+    /// By code: the number of failed transactions and reconnects, and the first one's text.
     pub failures: BTreeMap<String, (u64, String)>,
     /// Open loop: how late transactions were started although a connection was free (the client's own lateness).
     pub lateness: Option<Histogram<u64>>,
@@ -121,7 +120,7 @@ pub struct Recorder {
     /// Empty until the load starts.
     interval: Range<Instant>,
     health: Arc<Health>,
-    /// What this thread has told `health`, so that it need not be asked again and again.
+    /// What this thread has reported to `health`, so that it is not reported again and again.
     succeeded: bool,
     failed: bool,
 }
@@ -169,7 +168,7 @@ impl Recorder {
         }
     }
 
-    /// A transaction failed, or an attempt to connect anew. `at` is when; in an open loop, a transaction's intended start.
+    /// A transaction or a reconnect failed. `at` is when; in an open loop, a transaction's intended start.
     pub(super) fn failure(&mut self, failure: &Failure, at: Instant) {
         if !self.failed {
             self.failed = true;

@@ -1,4 +1,4 @@
-//! A round: what its loads are, its parts, and what ends it early.
+//! A round: its loads, its parts, and the reasons for an early end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,8 @@
-//! When the transactions of an open loop are due.
+//! The times at which the transactions of an open loop are due.
 //!
-//! The times of the whole load are dealt to its connections in turn, and so to the threads that own them: each thread
-//! gets the share of the rate that it has of the connections, and with equal gaps the threads together send at exactly the
-//! times that one thread would. A schedule is a function of the rate, the seed and the number of calls. So arrivals that
-//! wait because all connections are busy take no memory: they are simply not drawn yet.
+//! The times of the whole load are distributed to its connections in turn, and so to the threads that own them: each thread's share of the rate is
+//! its share of the connections. With equal gaps, the threads together send at exactly the times of a single thread. A schedule is a function of the
+//! rate, the seed and the number of calls. So arrivals that wait because all connections are busy take no memory: they are not drawn yet.
 
 use std::time::{Duration, Instant};
 

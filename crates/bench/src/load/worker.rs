@@ -255,7 +255,7 @@ impl<C: Client> Task<C> {
         Ok(())
     }
 
-    /// Makes the connection ready for another transaction: by rolling back, or by opening it anew until the round ends.
+    /// Makes the connection ready for another transaction: by rolling back, or by opening it again until the round ends.
     async fn recover(&mut self, failure: &Failure) {
         if failure.usable && self.client.roll_back(&mut self.connection).await.is_ok() {
             // A failure that asked nothing of the server must not keep the others of this thread from theirs.

@@ -1,11 +1,10 @@
-//! The floor: a server that does nothing but read a request and write an answer of given sizes.
+//! The lower bound: a server that only reads a request and writes an answer, of given sizes.
 //!
-//! What it costs is what the kernel takes for one exchange over a socket, so nothing that reads and writes can be cheaper.
-//! For that it is as lean as a server can be: threads that wait with epoll, one read and one write to a request, no
-//! runtime, no parsing. Connections are dealt out to the threads in turn.
+//! Its cost is the kernel's for one exchange over a socket, so no server that reads and writes can be cheaper. It is as lean as possible: threads
+//! that wait with epoll, one read and one write for a request, no runtime, no parsing. Connections are distributed to the threads in turn.
 //!
-//! It runs as a process of its own (`freshet-bench echo`), so that its processor time can be told from the client's. The
-//! address it listens at is the first line that it prints.
+//! It runs as a process of its own (`freshet-bench echo`), so that its processor time is separate from the client's. The first line of its output is
+//! its listening address.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -59,7 +58,7 @@ fn accept(listener: &TcpListener, sizes: Sizes, threads: usize) -> Result<()> {
         (0..threads.max(1)).map(|_| Worker::start(sizes)).collect::<Result<_>>().context("starting threads")?;
     for (number, worker) in (0..).zip(workers.iter().cycle()) {
         match listener.accept() {
-            // One that is gone already is no loss.
+            // A connection that is already closed does not matter.
             Ok((stream, _)) => drop(worker.take(number, stream)),
             Err(error) if error.kind() == ErrorKind::ConnectionAborted || error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error).context("accepting"),
@@ -99,7 +98,7 @@ impl Worker {
         let mut events = Vec::<Event>::with_capacity(EVENTS);
         loop {
             events.clear();
-            // Interrupted: nothing is in the list, and it is asked for again.
+            // Interrupted: the list is empty, and the call is repeated.
             let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None);
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             for event in &events {
@@ -177,7 +176,7 @@ mod tests {
         assert!(read.iter().all(|byte| *byte == b'x'));
     }
 
-    /// There was no more to come than was asked for.
+    /// All expected bytes have arrived.
     fn leave(mut stream: TcpStream) {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);

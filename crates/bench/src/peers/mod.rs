@@ -1,9 +1,9 @@
-//! Servers that a run starts itself, on private ports of 127.0.0.1: caches with a size to sweep, and peers to compare with.
+//! Servers that a run starts itself, on private ports of 127.0.0.1: caches of several sizes, and peers to compare with.
 //!
-//! Peers are what people put between an application and its database today: poolers and balancers that keep nothing,
-//! caches of other makes, stores that an application asks first; and as the floor a server that does nothing at all. They
-//! are measured in the same run, so they get the same machine: 256 MiB for what keeps something, a thread for each
-//! processor where threads can be chosen, no persistence, no logs. One that is not installed is left out, with the reason.
+//! Peers are programs that are used between an application and its database today: poolers and balancers that cache nothing, other caches, look-aside
+//! stores; and as the lower bound a server that does nothing. They are measured in the same run, so they get the same machine: 256 MiB for those that
+//! store something, a thread for each processor where threads can be configured, no persistence, no logs. A peer that is not installed is skipped,
+//! with the reason.
 
 pub mod echo;
 mod process;
@@ -220,7 +220,7 @@ fn port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Threads of those that can be told.
+/// The number of threads, where it can be configured.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

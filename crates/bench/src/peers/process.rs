@@ -1,7 +1,7 @@
-//! A server that the run started: its process group, what it printed, and its end.
+//! A server that the run started: its process group, its output, and its end.
 //!
-//! A command may be a shell that starts others, so what is ended is the process group that it leads, and ended it is also
-//! when this program is killed. What it prints goes to a file without a name, which nobody has to remove.
+//! A command may be a shell that starts other processes, so the process group that it leads is ended, also if this program is killed. The output goes
+//! to an unnamed file, which need not be removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -80,7 +80,7 @@ impl Process {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let answer = tokio::time::timeout(ANSWER_TIMEOUT, answers(target)).await;
-            // Looked at afterwards: whoever answered in place of one that has ended is a stranger.
+            // Checked afterwards: if the process has ended, another program answered in its place.
             let ended = self.child.try_wait()?;
             let failure = match answer {
                 Ok(Ok(())) if ended.is_none() => return Ok(()),
@@ -149,8 +149,7 @@ impl Drop for Process {
     }
 }
 
-/// Those of a group that run. Orphans that have ended stay in their group until somebody waits for them, which in a container
-/// may be nobody.
+/// The running processes of a group. Ended orphans stay in their group until a process waits for them, which may never happen in a container.
 fn living(group: Pid) -> Vec<Pid> {
     let id = group.as_raw_nonzero().get().unsigned_abs();
     let processes = process::all().unwrap_or_default().into_iter();

@@ -1,7 +1,7 @@
-//! Servers between clients and PostgreSQL: two that keep nothing, and pgpool-II, which has a cache.
+//! Servers between clients and PostgreSQL: two that cache nothing, and pgpool-II, which has a cache.
 //!
-//! Settings are what makes them fast and comparable: no logging of connections, room for all connections of a run, and for
-//! pgpool-II a cache in shared memory of the size that the others have.
+//! Their settings make them fast and comparable: no logging of connections, enough connections for a run, and for pgpool-II a cache in shared memory
+//! of the same size as the others'.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -55,8 +55,8 @@ impl Upstream {
     }
 }
 
-/// With a user of its own for the server's side, so that it asks nobody for a password. Sessions keep their connection
-/// until 1.21, the first version that keeps prepared statements when transactions share one.
+/// With its own user for the server's side, so that it asks for no password. Sessions keep their connection until 1.21, the first version that keeps
+/// prepared statements when transactions share one.
 pub(super) fn pgbouncer(place: &Place, upstream: &Upstream) -> Result<Plan> {
     let (program, port) = (find("pgbouncer")?, port()?);
     let printed = std::process::Command::new(&program).arg("--version").output().context("pgbouncer --version")?;

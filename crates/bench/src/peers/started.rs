@@ -1,4 +1,4 @@
-//! A target that the run starts and ends itself, by a command of the user's: a cache whose sizes are swept.
+//! A target that the run starts and ends itself, by a command of the user: a cache that is measured at several sizes.
 
 use std::process::Command;
 

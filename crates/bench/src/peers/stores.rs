@@ -1,5 +1,4 @@
-//! Servers that hold data themselves: the stores that an application asks first, and MariaDB, whose query cache is the
-//! grandfather of them all.
+//! Peers that store data themselves: look-aside stores, and MariaDB with its query cache.
 
 use anyhow::Result;
 use freshet_testbed::{Mariadb, MariadbSettings};

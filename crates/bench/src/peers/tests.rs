@@ -1,4 +1,4 @@
-//! The peers that are installed: each starts, answers through its target, and is gone afterwards.
+//! The installed peers: each starts, answers through its target, and has ended afterwards.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use crate::card::{Card, Cards, Freshness, Inputs, Level, Outputs, Parameter, Qua
 use crate::load::Loop;
 use crate::result::Run;
 
-/// Columns of an answer that are named; of more the rest is counted.
+/// Limit of named columns of an answer; further ones are counted.
 const COLUMNS_MAX: usize = 20;
 
 /// Transactions per second of the first target, in a run of one cell.

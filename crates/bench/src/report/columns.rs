@@ -94,7 +94,7 @@ pub(super) fn errors(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// The cores that somebody else kept busy, where they may have disturbed a round.
+/// The cores that other processes used, if they may have disturbed a round.
 pub(super) fn disturbed(summary: &Summary) -> Option<String> {
     const OTHERS_MAX: f64 = 0.3;
     let cores = summary.others;

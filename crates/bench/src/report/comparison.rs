@@ -1,4 +1,4 @@
-//! Two runs, cell by cell: what became faster, and whether that is more than the rounds differ among themselves.
+//! Two runs, cell by cell: what became faster, and whether the difference exceeds that between rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

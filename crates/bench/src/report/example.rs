@@ -1,4 +1,4 @@
-//! A small run with something of everything, for the tests of what is made of runs.
+//! A small run with something of everything, for the tests of reports.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Figures as people read them: as many digits as are worth it, the unit in the header or behind.
+//! Figures for people: with the significant digits only, the unit in the header or behind the figure.
 
 /// Latencies are kept in nanoseconds and shown in milliseconds.
 const NANOSECONDS_PER_MS: f64 = 1e6;

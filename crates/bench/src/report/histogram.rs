@@ -1,9 +1,8 @@
 //! Histograms as text: HdrHistogram's V2 encoding, zlib-deflated, in base64.
 //!
-//! All counts go into the document, so that any quantile can be asked of it later, and rounds can be merged. The text is
-//! what HdrHistogram's own logs hold (it begins with `HIST`), so its other implementations read it: Java's
-//! `Histogram.decodeFromCompressedByteBuffer` behind a base64 decoder, Python's `HdrHistogram.decode`, JavaScript's
-//! `decodeFromCompressedBase64`, Go's `hdrhistogram.Decode`.
+//! The document contains all counts, so that any quantile can be computed from it later, and rounds can be merged. The text has the form of
+//! HdrHistogram's own logs (it begins with `HIST`), so its other implementations read it: Java's `Histogram.decodeFromCompressedByteBuffer` behind a
+//! base64 decoder, Python's `HdrHistogram.decode`, JavaScript's `decodeFromCompressedBase64`, Go's `hdrhistogram.Decode`.
 
 use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
@@ -11,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 
-/// As it stands in the JSON document.
+/// The form in the JSON document.
 pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new().serialize(histogram, &mut bytes).map_err(|error| anyhow!("a histogram: {error:?}"))?;

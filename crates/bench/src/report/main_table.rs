@@ -1,4 +1,4 @@
-//! The table for those who read one only.
+//! The table for readers of one table only.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::summary::{Summary, differing};
 use crate::load::Loop;
 use crate::result::{Cell, Run};
 
-/// One row for each target of each workload, as Markdown. Of the numbers of connections the largest stands for all.
+/// One row for each target of each workload, as Markdown, at the largest number of connections.
 pub fn main_table(runs: &[Run]) -> String {
     main_grid(&runs.iter().collect::<Vec<_>>()).markdown()
 }

@@ -1,7 +1,7 @@
-//! Reading a run's document again, whoever wrote it.
+//! Reads a run's document again, of any program version.
 //!
-//! The version of the form is looked at before anything else, so that a document of another version is named as such and
-//! not as one that lacks some field. Histograms are decoded once here; later code may rely on them.
+//! The version of the schema is checked first, so that a document of another version is reported as such and not as one that lacks a field.
+//! Histograms are decoded once here; later code may rely on them.
 
 use std::path::Path;
 

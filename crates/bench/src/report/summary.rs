@@ -1,9 +1,8 @@
-//! The rounds of one target in one cell, taken together.
+//! The rounds of one target in one cell, combined.
 //!
-//! Rates are medians over the rounds with their range, since a round that something disturbed should not pull an average.
-//! Latencies are of all rounds' transactions in one histogram: a quantile of quantiles would mean nothing. Processor time
-//! per query and hit ratios are sums over sums, and so weigh each query alike; a process that was missing in a round costs
-//! nothing there, so that round's queries do not count for it.
+//! Rates are medians over the rounds with their range, so that a disturbed round does not change an average. Latencies are of all rounds'
+//! transactions in one histogram: a quantile of quantiles would have no meaning. Processor time per query and hit ratios are sums divided by sums, so
+//! each query has the same weight. If a process is missing in a round, it has no cost there, so this round's queries do not count for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

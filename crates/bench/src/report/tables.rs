@@ -1,7 +1,7 @@
-//! The tables of a run, for every form in which a whole run is written.
+//! The tables of a run, for every form of output.
 //!
-//! What one compares stands below one another: within a workload's tables the rows of all targets at one number of
-//! connections, then the next number. Errors and comparisons of answers are shown also where there were none.
+//! Figures to compare are below one another: a workload's tables have the rows of all targets at one number of connections, then at the next number.
+//! Errors and comparisons of answers are shown even if there were none.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Counters of a target's cache, wherever they are read.
+//! Counters of a target's cache, from any source.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const QCACHE: [&str; 2] = ["SHOW GLOBAL STATUS LIKE 'Qcache%'", "SHOW GLOBAL VAR
 /// Reads the counters of one target, again and again, on one thread.
 pub(super) struct Reader {
     counters: Counters,
-    /// Of SQL targets: kept between readings.
+    /// For SQL targets: stored between readings.
     connection: Option<Driver>,
     target: Target,
     runtime: Runtime,

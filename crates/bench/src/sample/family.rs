@@ -1,12 +1,11 @@
 //! Processor time and memory of servers, with all processes that belong to them.
 //!
-//! A server may fork a process per connection, and one that ends hands its time to the parent that waits for it. So the time
-//! of a family is that of its living members, and of the ended ones that they have waited for. Read one after the
-//! other, a child that ends in between is counted twice (alive, and in the parent that is read later) or not at all (the
-//! parent is read first). Hence all of `/proc` is read several times: a reading counts if no member's sum of ended children
-//! differs between the reading before it and the one after it. Then nobody was waited for while it was made, and the
-//! figure of a family never falls. Not seen is the time of children whose parent ignores SIGCHLD, and of descendants
-//! whose own parent has ended (daemons that a member started).
+//! A server may fork a process per connection, and the time of an ended one is added to the parent that waits for it. So the time of a family is that
+//! of its living members, and of the ended ones that they have waited for. With a single reading, a child that ends in between is counted twice
+//! (alive, and in the parent that is read later) or not at all (if the parent is read first). So all of `/proc` is read several times: a reading
+//! counts if no member's sum of ended children differs between the reading before it and the one after it. Then no child ended during it, and the
+//! figure of a family never falls. The time of children whose parent ignores SIGCHLD is missing, and that of descendants whose own parent has ended
+//! (daemons that a member started).
 
 use std::collections::BTreeMap;
 

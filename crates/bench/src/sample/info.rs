@@ -1,4 +1,4 @@
-//! What is written down of the machine and of each target, so that figures can be understood later.
+//! The description of the machine and of each target, which explains the figures later.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,7 +49,7 @@ pub async fn target_info(target: &Target, processes: &[Process]) -> Result<Targe
         Kind::Redis(place) => {
             let values = lines::redis(place)?;
             let named = |name, program| values.get(name).map(|version| format!("{program} {version}"));
-            // Valkey tells the version of Redis that it is compatible with as well.
+            // Valkey also reports the version of Redis that it is compatible with.
             let version = named("valkey_version", "Valkey").or_else(|| named("redis_version", "Redis"));
             let kept = ["maxmemory_human", "maxmemory_policy"];
             let settings = kept.iter().filter_map(|name| Some(((*name).to_owned(), values.get(*name)?.clone())));

@@ -1,4 +1,4 @@
-//! What memcached and Redis say of themselves, over their own text protocols.
+//! The statistics of memcached and Redis, over their own text protocols.
 //!
 //! Formats: memcached's `doc/protocol.txt` ("Statistics"), Redis's `INFO` command. Both list one name and value per line.
 
@@ -100,7 +100,7 @@ pub(super) fn finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Gets that found nothing are what was asked of the database; who filled it afterwards is not known to it.
+/// Gets without a result are requests to the database; memcached does not know who filled the value afterwards.
 pub(super) fn memcached_cache(values: &Values) -> Cache {
     Cache {
         hits: number(values, "get_hits"),
@@ -143,7 +143,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let dripping = std::thread::spawn(move || {
             let (mut peer, _) = listener.accept().unwrap();
-            // In the end it ends: who waits for that has no deadline.
+            // It ends eventually; the wait for this has no deadline.
             (0..100).all(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 peer.write_all(b"x").is_ok()

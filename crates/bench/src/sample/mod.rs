@@ -1,9 +1,8 @@
-//! What a round costs, seen from outside: processor time and memory of processes, counters of caches, the machine.
+//! The cost of a round, measured from outside: processor time and memory of processes, counters of caches, the machine.
 //!
-//! On a noisy machine throughput says little and processor time per query a lot, so the servers' own is read from
-//! `/proc`, with all processes that belong to them (`family`), for every server of this machine that can be found by the
-//! port it listens at (`sockets`). What somebody else's processes took in the meantime is written down too: a round that
-//! was disturbed should look so.
+//! On a noisy machine throughput says little and processor time per query says much. So the servers' own time is read from `/proc`, with all
+//! processes that belong to them (`family`), for every server on this machine that is found by its listening port (`sockets`). The time of other
+//! processes is recorded too, so that a disturbed round can be recognised.
 
 mod counters;
 mod family;

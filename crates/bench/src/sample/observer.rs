@@ -1,9 +1,8 @@
 //! Samples one round, from a thread of its own.
 //!
-//! Processor time is read where the marks are called, at the very moment; the client's own is read last at the beginning and
-//! first at the end, so that it does not pay for looking at the others. Whatever may take longer is left to the thread:
-//! counters, which a cache may be slow to tell, and memory, for which the kernel walks all pages of the servers, once,
-//! after the measured interval.
+//! Processor time is read when the marks are called. The client's own is read last at the start and first at the end, so that it does not include
+//! reading the others. Slower readings are left to the thread: counters, which a cache may return slowly, and memory, for which the kernel walks all
+//! pages of the servers, once, after the measured interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -110,7 +109,7 @@ impl Observer {
 
 impl Marks for Observer {
     fn begin(&self) {
-        // Without waiting: a mark that stands in a queue is none. The queue has room for all orders there are.
+        // Without waiting: a mark in a queue would be late. The queue has room for all orders.
         let _ = self.orders.try_send(Order::Begin);
         // The client first, as at the end: looking at all of /proc takes a while, in which the load runs on.
         let (at, client, machine) = (Instant::now(), client(), family::machine());

@@ -1,7 +1,7 @@
 //! Counters in Prometheus's text format, over plain HTTP.
 //!
-//! Version 1.0 of HTTP, so that the answer comes whole and the connection ends with it. Both the wait and the answer have
-//! bounds: what is at the address may be anything.
+//! Version 1.0 of HTTP, so that the answer comes whole and the connection ends with it. Both the wait and the answer are bounded, since any server
+//! may be at the address.
 
 use std::io::Read as _;
 

@@ -1,9 +1,8 @@
-//! Which process of this machine listens at an address: from `/proc/net/tcp` (proc(5)) to the socket's inode, and from there
-//! to whoever has it open.
+//! The process on this machine that listens at an address: from `/proc/net/tcp` (proc(5)) to the socket's inode, and from there to the process that
+//! has it open.
 //!
-//! Servers that fork let their children inherit the socket, so many have it open; the one that opened it is that whose
-//! parent is no such server. Sockets of other users' processes are seen by root alone, those behind another network
-//! namespace (a container's forwarder) not at all.
+//! Servers that fork let their children inherit the socket, so many have it open; the one that opened it is the one whose parent has not. Sockets of
+//! other users' processes are visible to root only, those in another network namespace (a container's forwarder) not at all.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -67,7 +66,7 @@ mod tests {
     #[test]
     fn addresses_of_other_machines_are_not_here() {
         assert!(is_here("127.0.0.1".parse().unwrap()) && is_here("::1".parse().unwrap()));
-        // TEST-NET-1 of RFC 5737: nobody's.
+        // TEST-NET-1 of RFC 5737, which is not in use.
         assert!(!is_here("192.0.2.1".parse().unwrap()));
         assert_eq!(listener("192.0.2.1", 5432), None);
     }

@@ -1,4 +1,4 @@
-//! What can be typed for a sizing.
+//! The arguments of a sizing.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! The curve over sizes, and its knee: from where on more memory gains less than it costs.
+//! The curve over sizes, and its knee: from there on more memory gains less than it costs.
 
 use super::distance::Distances;
 use super::document::Point;

@@ -1,14 +1,13 @@
-//! What a cache of any size would have hit, from one pass over a trace.
+//! The hits of a cache of any size, from one pass over a trace.
 //!
-//! An LRU cache holds what was asked for last, up to its size. So an access is a hit if what was asked for since the same key's last
-//! access, that key included, fits: its *reuse distance*, here in bytes (Mattson et al., "Evaluation techniques for storage
-//! hierarchies", 1970). A tree of sums over the times of last accesses gives each distance in logarithmic time (Bennett and
-//! Kruskal, "LRU stack processing", 1975).
+//! An LRU cache contains the latest requested results, up to its size. So an access is a hit if all results requested since the same key's last
+//! access, this key included, fit: the *reuse distance*, here in bytes (Mattson et al., "Evaluation techniques for storage hierarchies", 1970). A
+//! tree of sums over the times of last accesses gives each distance in logarithmic time (Bennett and Kruskal, "LRU stack processing", 1975).
 //!
-//! Of a long trace a sample of the *keys* is enough: those whose hash lies below a threshold, at fixed rate, with all of
-//! their accesses. Their distances are those of the whole trace times the rate (SHARDS: Waldspurger, Park, Garthwaite, Ahmad,
-//! "Efficient MRC construction with SHARDS", FAST 2015). A hot key that happens to be in the sample or not moves the count of
-//! accesses; what they are more or fewer than expected is taken as accesses of distance zero, which is the paper's SHARDS-adj.
+//! For a long trace a sample of the *keys* is enough: those whose hash is below a threshold, at a fixed rate, with all of their accesses. Their
+//! distances are those of the whole trace times the rate (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS",
+//! FAST 2015). A hot key that happens to be in the sample or not changes the count of accesses; the difference from the expected count is taken as
+//! accesses of distance zero, which is the paper's SHARDS-adj.
 
 use std::collections::HashMap;
 

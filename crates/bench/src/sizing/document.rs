@@ -45,7 +45,7 @@ pub struct Trace {
     pub distinct: u64,
     /// Share of the questions whose accesses were looked at.
     pub rate: f64,
-    /// Of these, answers that the database was asked for their sizes.
+    /// Of these, answers whose sizes were read from the database.
     pub answers: u64,
     /// Average bytes of an answer as it is sent, over the different questions.
     pub answer_bytes: f64,

@@ -1,9 +1,9 @@
-//! `freshet-bench sizing`: how much memory a cache needs for a workload, and how far to believe that.
+//! `freshet-bench sizing`: the memory that a cache needs for a workload, and the reliability of this prediction.
 //!
-//! A trace of the workload's reads gives the hit ratio of every size at once (`distance`), its curve a knee (`curve`). What
-//! that takes for granted is an LRU cache whose entries take their answers and a fixed overhead; a real one decides otherwise
-//! what it keeps, and needs memory for other things. So the prediction is checked where it matters, by two runs of the real cache, at
-//! the knee and at half of it, and predicted and measured stand side by side: for the memory that it was given, and for what its entries took of it.
+//! A trace of the workload's reads gives the hit ratio of every size at once (`distance`), and its curve a knee (`curve`). This assumes an LRU cache
+//! whose entries need their answers and a fixed overhead; a real cache has another eviction policy and needs memory for other things. So two runs of
+//! the real cache check the prediction, at the knee and at half of it. The report has predicted and measured values beside each other: for the memory
+//! limit, and for the memory of the entries.
 
 mod args;
 mod curve;

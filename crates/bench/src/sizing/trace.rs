@@ -1,4 +1,4 @@
-//! The trace: which question was asked when, and how large its answer is.
+//! The trace: the queries in order, with the sizes of their answers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -14,7 +14,7 @@ use crate::target::Target;
 use crate::value::Value;
 use crate::workload::Workload;
 
-/// Answers asked for, if nothing else was said.
+/// The default number of answers.
 const ANSWERS: usize = 20_000;
 
 /// A question in the trace.

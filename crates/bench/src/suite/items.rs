@@ -1,4 +1,4 @@
-//! What the suite measures: each item a command line, and the servers that it is run against.
+//! The items of the suite: each a command line, and the servers that it runs with.
 
 /// One measurement.
 pub(super) struct Item {

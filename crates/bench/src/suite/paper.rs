@@ -1,7 +1,7 @@
 //! `freshet-bench suite --paper`: a small version of all five workloads on both families, in under half an hour on two cores.
 //!
-//! It is made of items of the suite, some of them for this alone, and closes with what a run of cells does not say: the cards
-//! of the movie page's access paths, and how much memory point selects need.
+//! It consists of items of the suite, some of them for this only, and ends with facts that a run of cells does not give: the cards of the movie
+//! page's access paths, and the memory that point selects need.
 
 use anyhow::{Context, Result};
 use clap::Parser;

@@ -1,4 +1,4 @@
-//! One statement of a workload as a workload of its own: drawn as the whole draws it, and nothing else with it.
+//! One statement of a workload as a workload of its own, with the parameters that the whole workload draws.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! What can be typed to choose a workload and its size.
+//! The arguments that choose a workload and its size.
 //!
-//! All workloads share one list of options, since they share one subcommand. An option that the chosen workload does not
-//! know is an error rather than ignored: a run with `--distribution zipf:1` that measured uniform keys would be a lie.
+//! All workloads share one list of options, since they share one subcommand. An option that the chosen workload does not know is an error, not
+//! ignored: a run with `--distribution zipf:1` that measured uniform keys would be misleading.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,24 +1,24 @@
-//! Which keys are asked for how often.
+//! The distribution of keys.
 //!
-//! What a cache is worth depends on the skew of the accesses more than on anything else, so each distribution has an exact
-//! formula, and the tests compare the draws with it (chi-square). Keys are 0 to n - 1.
+//! The value of a cache depends on the skew of the accesses more than on anything else, so each distribution has an exact formula, and the tests
+//! compare the draws with it (chi-square). Keys are 0 to n - 1.
 //!
 //! - `uniform`: each 1/n.
-//! - `zipf:S`: key i with a share in proportion to 1 / (i + 1)^S, for any S ≥ 0; 0 is uniform, YCSB's is 0.99. The hottest
-//!   rows lie side by side, as rows do that are hot because they were made together.
-//! - `scrambled:S`: the same shares, given to keys by a fixed permutation, so that hot rows are spread over all pages of the
-//!   table, as they are where what is hot has nothing to do with when it was made.
+//! - `zipf:S`: key i with a share in proportion to 1 / (i + 1)^S, for any S ≥ 0; 0 is uniform, YCSB's is 0.99. The hottest rows are adjacent, like
+//!   rows that are hot because they were created together.
+//! - `scrambled:S`: the same shares, assigned to keys by a fixed permutation, so that hot rows are spread over all pages of the table, as if being
+//!   hot had nothing to do with the time of creation.
 //! - `latest:S`: `zipf` from the other end: key n - 1 is the hottest.
 //! - `hotspot:R:A`: the first R of the rows (a share) get A of the accesses, all of them alike; so do the others.
-//! - `zipfian`: YCSB's (`ScrambledZipfianGenerator`). Ranks of `zipf:0.99` over 10^10 items, whose hash modulo n is the key. The
-//!   shares of the hottest do not grow when n shrinks, as those of `scrambled` do: the first has 1/26.47 for any n.
-//! - `special`: sysbench's default up to 1.0.20 with its default settings. A quarter of the draws is the mean of twelve uniform
-//!   numbers; the rest is uniform over a hundredth of the keys in the middle: the upper three quarters of it, since sysbench
-//!   uses the number that chose this part a second time (`sb_rand_special` in `src/sb_rand.c`).
+//! - `zipfian`: YCSB's (`ScrambledZipfianGenerator`). Ranks of `zipf:0.99` over 10^10 items, whose hash modulo n is the key. The shares of the
+//!   hottest do not grow when n shrinks, as those of `scrambled` do: the first has 1/26.47 for any n.
+//! - `special`: sysbench's default up to 1.0.20 with its default settings. A quarter of the draws is the mean of twelve uniform numbers; the rest is
+//!   uniform over a hundredth of the keys in the middle: the upper three quarters of it, since sysbench uses the number that chose this part a second
+//!   time (`sb_rand_special` in `src/sb_rand.c`).
 //!
 //! `latest` and `hotspot` without numbers have YCSB's: 0.99, and 0.2:0.8.
 //!
-//! Zipf's numbers come from `rand_distr`, by rejection: a draw costs the same for any n, and nothing is tabulated.
+//! Zipf's numbers come from `rand_distr`, by rejection: a draw costs the same for any n, and needs no table.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,12 +1,12 @@
 //! `game-rows`: the rows of a game's players, with a look-aside cache or without.
 //!
-//! A transaction reads a player by key, updates that row, and looks up the account with the email address found in the first.
-//! On a target with `lookaside=` it does what applications do with memcached: reads ask it first and keep there what they had
-//! to ask of the database, and an update deletes the row's entry once it is committed. On any other target all goes to the
-//! database, or to the cache in front of it. So one run compares both kinds of caches.
+//! A transaction reads a player by key, updates that row, and looks up the account with the email address in the first. On a target with `lookaside=`
+//! it does what applications do with memcached: reads query it first and store there what they had to read from the database, and an update deletes
+//! the row's entry once it is committed. On any other target everything goes to the database, or to the cache in front of it. So one run compares
+//! both kinds of caches.
 //!
-//! Look-aside as such lets an old row in: one that was read before an update may be stored after the update's delete. That is
-//! how it is used, so that is what is measured. How many reads it answered, memcached counts itself: `metrics=memcached://…`.
+//! A look-aside cache can store an old row: one that was read before an update may be stored after the update's delete. Applications use it like
+//! that, so this is measured. memcached itself counts the reads that it answered: `metrics=memcached://…`.
 
 use std::sync::Arc;
 use std::time::Instant;

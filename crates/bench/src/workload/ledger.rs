@@ -1,13 +1,12 @@
-//! Which rows a round has inserted.
+//! The rows that a round has inserted.
 //!
-//! Connections that insert at once must not choose the same key, and a read that asks for the newest row must not ask for one
-//! that is still on its way: a cache that rightly finds nothing would look wrong, and faster than it is. So each insert takes
-//! a number here, and says when the database has acknowledged it; reads see the rows up to the first that is not. (YCSB has an
-//! `AcknowledgedCounterGenerator` for this.)
+//! Connections that insert concurrently must not choose the same key. A read of the newest row must not read one whose insertion is not complete: a
+//! cache that rightly finds nothing would look wrong, and faster than it is. So each insert takes a number here, and reports when the database has
+//! acknowledged it; reads see the rows up to the first unacknowledged one. (YCSB has an `AcknowledgedCounterGenerator` for this.)
 //!
-//! Rounds of different targets write to one database, and so do runs. Numbers begin at the time of the round in microseconds,
-//! so no two share one, and no round needs to know what earlier ones have left. A round asks for the loaded rows and its own,
-//! which makes all rounds begin alike; what others inserted is only there.
+//! Rounds of different targets write to one database, and so do runs. Numbers begin at the time of the round in microseconds, so no two are equal,
+//! and no round needs to know the rows of earlier ones. A round reads the loaded rows and its own, so all rounds begin alike; rows of other rounds
+//! are not read.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +52,7 @@ impl Ledger {
         Self { first: now as u64, rows: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// A row for the caller alone, who says later whether it is there.
+    /// A row for the caller alone, who reports later whether it was inserted.
     pub(super) fn take(&self) -> Taken {
         let mut state = self.state();
         let failed = state.failed.pop();

@@ -103,7 +103,7 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
         bail!("{} runs on SQL servers only", self.name())
     }
 
-    /// A round begins: its scripts are asked for next. What earlier rounds kept of the rows that they inserted is forgotten.
+    /// A round begins: its scripts are requested next. The rows inserted in earlier rounds are forgotten.
     fn begin_round(&self) {}
 
     /// Whether it asks a look-aside cache first, where the target has one.

@@ -1,12 +1,12 @@
-//! `oltp-read-only` and `oltp-read-write`: sysbench's OLTP transactions, with the texts and counts of sysbench 1.0.20
-//! (`oltp_common.lua`, `oltp_read_only.lua`, `oltp_read_write.lua`).
+//! `oltp-read-only` and `oltp-read-write`: sysbench's OLTP transactions, with the texts and counts of sysbench 1.0.20 (`oltp_common.lua`,
+//! `oltp_read_only.lua`, `oltp_read_write.lua`).
 //!
-//! A transaction is 10 point selects and one each of four kinds of ranges over 100 ids; the read-write one then updates an
-//! indexed column of one row and another column of one, and deletes a row and inserts it anew. Each kind draws its table, as
-//! sysbench does. A deadlock makes the load start again, with new ids.
+//! A transaction is 10 point selects and one each of four kinds of ranges over 100 ids. The read-write one then updates an indexed column of one row
+//! and another column of one, and deletes a row and inserts it again. Each kind draws its table, as sysbench does. After a deadlock the transaction
+//! starts again, with new ids.
 //!
-//! Two connections that replace the same row at once may collide in another way: in READ COMMITTED the second waits, finds the
-//! row deleted, and inserts what the first has inserted. The duplicate key is counted as a failure (sysbench passes over it).
+//! Two connections that replace the same row at once may conflict in another way: in READ COMMITTED the second waits, finds the row deleted, and
+//! inserts what the first has inserted. The duplicate key is counted as a failure (sysbench ignores it).
 
 use std::sync::Arc;
 

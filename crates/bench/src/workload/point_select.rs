@@ -1,8 +1,7 @@
-//! `point-select`: sysbench's SELECT of one column of one row by its primary key (`oltp_point_select.lua`), one per transaction or
-//! several.
+//! `point-select`: sysbench's SELECT of one column of one row by its primary key (`oltp_point_select.lua`), one per transaction or several.
 //!
-//! The smallest answer a database gives, so the test of what a cache costs rather than of what it saves. Several per transaction,
-//! inside BEGIN and COMMIT, ask whether it may answer at all in the database's default isolation level.
+//! It is the smallest answer of a database, so it measures what a cache costs rather than what it saves. With several per transaction, inside BEGIN
+//! and COMMIT, it measures whether the cache may answer at all in the database's default isolation level.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! sysbench's tables: what `point-select` and the OLTP workloads share.
+//! sysbench's tables, which `point-select` and the OLTP workloads share.
 //!
-//! Schema, names and the form of the values are those of sysbench 1.0.20 (`oltp_common.lua`), so its `prepare` and ours make
-//! data that either program can run on. Ids are 1 to the number of rows.
+//! Schema, names and the form of the values are those of sysbench 1.0.20 (`oltp_common.lua`), so either program can run on the data that its
+//! `prepare` or this one creates. Ids are 1 to the number of rows.
 
 use std::sync::Arc;
 

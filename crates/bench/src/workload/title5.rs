@@ -1,7 +1,7 @@
-//! `title-5`: what a movie page asks for, as five prepared SELECTs by the movie's title.
+//! `title-5`: the queries of a movie page, as five prepared SELECTs by the movie's title.
 //!
-//! Titles are drawn uniformly from the 969 popular ones, so a cache that holds 969 × 5 answers answers everything. No BEGIN by
-//! default. The background writer makes one change per transaction, in a fixed mix:
+//! Titles are drawn uniformly from the 969 popular ones, so a cache with 969 × 5 answers answers everything. No BEGIN by default. The background
+//! writer makes one change per transaction, in a fixed mix:
 //!
 //! | of 4 | statement | shown by |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | 1 | `UPDATE title` sets `updated` | `details` |
 //! | 1 | `INSERT INTO title_genre`, and next time its `DELETE` | `genres` |
 //!
-//! Half of them concern movies that the load asks for, so change answers that it sees; half concern other titles, so change
-//! nothing that it sees. A cache that forgets too much pays for the second half as well.
+//! Half of them change movies that the load requests, and so answers that it sees; half change other titles, and so nothing that it sees. A cache
+//! that invalidates too much pays for the second half as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

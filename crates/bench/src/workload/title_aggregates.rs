@@ -1,10 +1,8 @@
-//! `title-aggregates`: what a page of statistics over the movies of title-5 asks for (the follow-up that was
-//! announced and never published).
+//! `title-aggregates`: the queries of a page of statistics over the movies of title-5 (the follow-up that was announced and never published).
 //!
-//! A transaction is six aggregations, each with parameters of its own: two read a large part of a table, three join two or three
-//! tables over a year or a genre, one reads the few rows of a popular title. Years are drawn from the newest down, so that recent
-//! ones are asked for most. They are worth most to a cache, and hardest to keep: nearly every change of a row concerns some
-//! of their answers. The background writer is title-5's.
+//! A transaction is six aggregations, each with its own parameters: two read a large part of a table, three join two or three tables over a year or a
+//! genre, one reads the few rows of a popular title. Years are drawn from the newest down, so that recent ones are requested most. These results save
+//! a cache most, and are hardest to keep valid: nearly every change of a row affects some of them. The background writer is title-5's.
 
 use std::sync::Arc;
 
@@ -62,7 +60,7 @@ const QUERIES: [(&str, &str); 6] = [
 ];
 
 const TYPES: [&str; 4] = ["movie", "tvEpisode", "short", "tvSeries"];
-/// The newest year, and how many years are asked for.
+/// The newest year, and the number of requested years.
 const YEAR: i64 = 2025;
 const YEARS: usize = 100;
 /// Years of a range, and the least number of titles of a type in it.

@@ -96,28 +96,35 @@ fn method(scale: Scale) -> String {
     let (date, machine) = (first_line_of("date", &["+%F"]), machine());
     let Scale { keys, requests } = scale;
     format!(
-        "# What is kept: replayed traces
+        "# Eviction and admission: replayed traces
 
-Command: `make bench-traces`, {date}, on {machine}. Nothing here depends on how fast that is: it is counted, not timed.
+Command: `make bench-traces`, {date}, on {machine}. The results are counts, not times, so they do not depend on the speed of the machine.
 
-{requests} requests over {keys} results; the scan has as many results of its own. The first sixth fills the cache and is not counted. The
-cache is `freshet_cache::Cache` with its admission, by the calls that the proxy makes (`lookup`, `admits`, `begin_fill`, `commit`),
-its limits, and all results of one statement. Nothing changes them. Sizes are shares of the bytes of all results that the trace asks for;
-bytes are what an entry weighs in Freshet with its key and tags (some 650 more than its answer), for every policy alike.
-The policies beside it (`crates/cache/benches/traces/policies.rs`) keep what they keep at no cost: they refuse nothing to spare
-the database a fill. top-C is what one would keep who knew how often each result will be asked for, and never change: the best by hits for
-a byte, or by time saved for a byte. Belady knows the future: farthest next use, which is the optimum for equal sizes and times and a
-heuristic otherwise. *Learned* is top-C by what was asked for until then, chosen anew after each sixtieth of the trace: it pays for no
-change, forgets nothing, and knows what a result takes from its first request on. *Of the best* compares Freshet with the best of LRU, ARC, S3-FIFO and both
-top-C, *of the known* with the best of LRU, ARC, S3-FIFO and learned, none of which knows the future; bold: below 95%. *Its fills*: in % of requests.
+A trace has {requests} requests for {keys} results; the scan has as many results of its own. The first sixth fills the cache and is not counted. Nothing
+changes the results.
 
-- *loop*: all results in turn, again and again. *scan in zipf*: after each 2,000 requests 1,000 of a scan of
-  another table. *shifting*: the ranks belong to other results after each twelfth of the trace.
-- Equal: answers of 4,000 bytes, a millisecond each. Unequal: 200 bytes to 50 kB, 50 µs to 50 ms, both log-uniform and independent.
+The cache is `freshet_cache::Cache` with its admission and its limits. It is called as the proxy calls it (`lookup`, `admits`, `begin_fill`, `commit`), and all
+results belong to one statement. The size of a cache is a share of the bytes of all results in the trace. The size of an entry is its size in Freshet, with its key and
+tags (some 650 bytes more than its answer), for every policy.
 
-Two things cannot be reached by anybody who does not know the future. In *uniform* all results are asked for equally often, so that a cache of n% hits n%, whoever keeps it; top-C has
-seen which will happen to come more often ({} times each on average). And top-C has its results from the start, without having to
-miss them first.
+- **LRU, ARC, S3-FIFO** (`crates/cache/benches/traces/policies.rs`) fill at no cost: they never refuse a fill to spare the database.
+- **top-C** knows how often each result will be requested, and its contents never change: the results with the most hits for a byte, or with the most time saved for a byte.
+- **Belady** knows the future: it evicts the result with the farthest next use. This is the optimum for equal sizes and times, and a heuristic otherwise.
+- **learned** is top-C from the requests until then, chosen anew after each sixtieth of the trace. It changes its contents at no cost, forgets nothing, and knows the
+  time of a result from its first request on.
+- **of the best** compares Freshet with the best of LRU, ARC, S3-FIFO and both top-C. **of the known** compares it with the best of LRU, ARC, S3-FIFO and learned, none
+  of which knows the future. Values below 95% are bold.
+- **its fills** are Freshet's fills, in % of the requests.
+
+The traces:
+
+- *zipf* and *uniform* are the distributions of the requests. *loop* requests all results in turn, again and again. *scan in zipf* has, after each 2,000 requests, 1,000 of a scan of
+  another table. In *shifting* the ranks move to other results after each twelfth of the trace.
+- Equal: answers of 4,000 bytes, of one millisecond each. Unequal: 200 bytes to 50 kB, 50 µs to 50 ms, both log-uniform and independent.
+
+Two values cannot be reached without knowing the future. In *uniform* all results are requested equally often, so a cache of n% hits n% with any policy, but
+top-C knows which results happen to be requested more often ({} times each on average). And top-C has its results from the start, without missing them
+first.
 
 ",
         requests / keys
@@ -127,11 +134,15 @@ miss them first.
 /// The whole page.
 pub(crate) fn page(scale: Scale, equal: &[Case], unequal: &[Case]) -> String {
     let mut out = method(scale);
-    let _ = writeln!(out, "## Equal sizes and times\n\nHit ratio in %, which is the share of the time, too.\n");
+    let _ =
+        writeln!(out, "## Equal sizes and times\n\nHit ratio in %. It is also the share of the time that is saved.\n");
     table(&mut out, equal, |saved| saved.hits, false);
-    let _ = writeln!(out, "\n## Unequal sizes and times\n\nShare of the database's time that is saved, in %.\n");
+    let _ = writeln!(out, "\n## Unequal sizes and times\n\nThe share of the database's time that is saved, in %.\n");
     table(&mut out, unequal, |saved| saved.time, true);
-    let _ = writeln!(out, "\nHit ratio of the same runs, in %. Freshet does not aim at it: it prefers what is dear.\n");
+    let _ = writeln!(
+        out,
+        "\nHit ratio of the same runs, in %. Freshet does not maximise it: it prefers results that cost the database more time.\n"
+    );
     table(&mut out, unequal, |saved| saved.hits, true);
     out
 }

@@ -143,7 +143,7 @@ impl Core {
             || flying.derived.as_ref().is_some_and(led)
         {
             flying.failed = true;
-        } else if !faults.ignore_doom {
+        } else if !faults.no_candidates {
             flying.candidates.push(commit.id);
             let named = flying.derived.as_ref().map(|derived| derived.named.clone());
             if named.is_some_and(|named| self.name_more(id, &named, &commit.changes, faults).is_none())
@@ -157,7 +157,7 @@ impl Core {
 
     /// Also names the rows that have entered. None if they cannot be named.
     fn name_more(&mut self, id: Id, named: &[NamedRows], changes: &ChangeSet, faults: Faults) -> Option<()> {
-        if named.is_empty() || faults.keep_names {
+        if named.is_empty() || faults.ignore_entering {
             return Some(());
         }
         let ChangeSet::Rows(changes) = changes else { return None };
@@ -221,7 +221,7 @@ impl Core {
         let is_entry = !self.retained_keys.is_retained(id, &node.key);
         let key = is_entry.then(|| node.key.clone());
         let bytes = || node.key.len() + node.tags.iter().map(Tag::extra_bytes).sum::<usize>();
-        let holds = |derived: &&Derived| faults.keep_keys || !derived.is_led_by(&node.tags, changes);
+        let holds = |derived: &&Derived| faults.reuse_stale_keys || !derived.is_led_by(&node.tags, changes);
         let derived = self.retained_keys.derived.get(&id).filter(holds).filter(|_| bytes() <= BYTES_MAX);
         let named = derived.map(|derived| derived.named.clone());
         if named.is_some_and(|named| self.name_more(id, &named, changes, faults).is_some()) {

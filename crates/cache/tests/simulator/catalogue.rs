@@ -1,5 +1,5 @@
-//! The catalogue: what the views show is in the stream, the rest is found by looking. Each load is read in one snapshot
-//! with its proof; a load with other views flushes what rests on them, any other difference flushes all.
+//! The catalogue: the definitions of views are in the stream, other changes are found by polling. Each load is read in one snapshot with its proof. A
+//! load with other views flushes what depends on them, any other difference flushes everything.
 
 use freshet_cache::Redefinition;
 use freshet_types::{CatalogVersion, Epoch, Nanos, TableId, Visible};
@@ -7,15 +7,15 @@ use freshet_types::{CatalogVersion, Epoch, Nanos, TableId, Visible};
 use crate::database::{TABLES, VIEWS, Views, table_id};
 use crate::world::{Event, MS, World};
 
-/// What was read.
+/// The contents of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// What no stream carries: roles, settings, functions.
+    /// Changes that are not in the stream: roles, settings, functions.
     pub(crate) definition: u64,
     pub(crate) views: Views,
 }
 
-/// A look at the catalogue that is under way.
+/// A running check of the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     asked_at: Nanos,

@@ -1,7 +1,7 @@
-//! A simulated database: transactions whose commit is a record in the log first, flushed, and visible to new
-//! snapshots in any order and any time later; what the log says of old rows depends on the replica identity.
+//! A simulated database: the commit of a transaction is first a record in the log, then flushed, and visible to new snapshots in any order and any
+//! time later. The contents of old rows in the log depend on the replica identity.
 //!
-//! It proves what is visible as PostgreSQL, MySQL or MariaDB does.
+//! Its visibility proofs are those of PostgreSQL, MySQL or MariaDB.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::rng::Rng;
 use crate::set::TxnSet;
 
 pub(crate) const TABLES: usize = 3;
-/// Views are relations behind the tables: their ids and locks are counted on.
+/// Views are relations behind the tables, with the next ids and locks.
 pub(crate) const VIEWS: usize = 2;
 pub(crate) const COLUMNS: [(&str, ValueType); 4] =
     [("id", ValueType::Int), ("a", ValueType::Int), ("b", ValueType::Text), ("c", ValueType::Numeric)];
-/// Values are below this, so that predicates meet rows often.
+/// Values are below this, so that predicates often match rows.
 pub(crate) const VALUES: u64 = 5;
 pub(crate) const KEYS: u64 = 12;
 
 /// Cells by column; the first is the primary key.
 pub(crate) type Row = [Option<u8>; 4];
-/// What is committed: rows by primary key of each table, and the table that each view shows.
+/// The committed state: rows by primary key of each table, and the table of each view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) tables: [BTreeMap<u8, Row>; TABLES],
     pub(crate) views: Views,
 }
-/// The table that each view shows.
+/// The table that each view selects from.
 pub(crate) type Views = [usize; VIEWS];
 /// Index of a transaction in [`Database::txns`].
 pub(crate) type TxnId = usize;
@@ -39,7 +39,7 @@ pub(crate) fn table_id(table: usize) -> TableId {
     TableId(16384 + table as u32)
 }
 
-/// The text form of a value; numerics in one of their several spellings.
+/// The text form of a value; numerics in one of several forms.
 pub(crate) fn spell(column: usize, value: u8, spelling: u64) -> String {
     match (COLUMNS[column].1, spelling % 3) {
         (ValueType::Text, _) => format!("v{value}"),
@@ -64,7 +64,7 @@ enum Op {
     Put(usize, Row),
     Delete(usize, u8),
     Truncate(usize),
-    /// A view and the table that it shows from now on.
+    /// A view and the table that it selects from now on.
     Define(usize, usize),
 }
 
@@ -73,11 +73,11 @@ pub(crate) struct Txn {
     pub(crate) xid: u64,
     pub(crate) phase: Phase,
     ops: Vec<Op>,
-    /// What the stream will deliver: writes to tables that were published when they were written.
+    /// The changes that the stream will deliver: writes to tables that were published when they were written.
     pub(crate) published: Vec<Change>,
-    /// It defined a view anew.
+    /// It redefined a view.
     pub(crate) redefines: bool,
-    /// Where its commit record ends.
+    /// The end of its commit record.
     pub(crate) end: Lsn,
     pub(crate) visible_at: Option<Nanos>,
     /// Locks on tables; true: exclusive.
@@ -100,10 +100,10 @@ pub(crate) struct Database {
     pub(crate) published: [bool; TABLES],
     full_identity: [bool; TABLES],
     relations: Vec<Arc<Relation>>,
-    /// How many of its writes define a view anew.
+    /// How many of its writes redefine a view.
     definitions_per_mille: u64,
     row_locks: HashMap<(usize, u8), TxnId>,
-    /// Counts changes of definitions, which no stream carries.
+    /// Counts changes of definitions that are not in the stream.
     pub(crate) definition: u64,
     /// When each change of a definition became visible.
     pub(crate) definition_at: Vec<Nanos>,
@@ -159,7 +159,7 @@ impl Database {
         self.txns.len() - 1
     }
 
-    /// One write; what it would have to wait for a lock for is left out.
+    /// One write; a write that would wait for a lock is skipped.
     pub(crate) fn write(&mut self, txn: TxnId, rng: &mut Rng) {
         if rng.below(1000) < self.definitions_per_mille {
             self.define(txn, rng);
@@ -266,7 +266,7 @@ impl Database {
         }
     }
 
-    /// What the log says of the old row. Under a key an update that keeps it logs nothing of the old row.
+    /// The old row in the log. With a key identity, an update that does not change the key logs no old row.
     fn old_image(&self, table: usize, old: Row, new: Option<Row>, rng: &mut Rng) -> Box<[Cell]> {
         let mut cells = image(old, rng);
         if !self.full_identity[table] {
@@ -300,7 +300,7 @@ impl Database {
         row
     }
 
-    /// Commits into the log; visibility comes later.
+    /// Writes the commit to the log; visibility comes later.
     pub(crate) fn log_commit(&mut self, txn: TxnId) {
         self.insert.0 += 48;
         self.txns[txn].end = self.insert;
@@ -326,7 +326,7 @@ impl Database {
         self.row_locks.retain(|_, holder| *holder != txn);
     }
 
-    /// What the stream calls a commit.
+    /// The stream's name of a commit.
     pub(crate) fn commit_id(&self, txn: TxnId) -> CommitId {
         let Txn { xid, end, .. } = self.txns[txn];
         match self.dialect {
@@ -336,7 +336,7 @@ impl Database {
         }
     }
 
-    /// What every later query sees, as this database says it.
+    /// What every later query sees, in this database's form.
     pub(crate) fn proof(&self) -> Visible {
         let is_visible = |txn: &&TxnId| self.visible_set.contains(**txn);
         match self.dialect {
@@ -376,7 +376,7 @@ impl Database {
         self.txns[txn].locks.keys().map(|relation| table_id(*relation)).collect()
     }
 
-    /// How many commits of the log end at this position or before.
+    /// Number of commits that end at this position or before.
     pub(crate) fn logged_up_to(&self, position: Lsn) -> usize {
         self.log.partition_point(|txn| self.txns[*txn].end <= position)
     }

@@ -1,5 +1,5 @@
-//! The stream: slots that come and go, breaks after which the same slot goes on from its confirmed position, and a
-//! process that dies and starts again with its slot.
+//! The stream: slots that are created and dropped, breaks after which the same slot continues from its confirmed position, and a process that dies
+//! and starts again with its slot.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::world::{Event, MS, World};
 
 pub(crate) enum Link {
     Down,
-    /// A slot is being made: waits for these.
+    /// A slot is being created: it waits for these transactions.
     Waiting(TxnSet),
-    /// The slot begins behind the first so many commits of the log, which are perhaps not all visible.
+    /// The slot begins behind this many commits of the log, of which some may not be visible.
     Exported(usize),
     Up(Epoch),
-    /// The connection broke, the slot stands.
+    /// The connection broke; the slot exists.
     Suspended(Epoch),
 }
 
@@ -92,7 +92,7 @@ impl World {
         Ok(())
     }
 
-    /// All that the new slot will never deliver is visible: the epoch begins.
+    /// Everything that the new slot will never deliver is visible: the epoch begins.
     fn new_slot(&mut self, upto: usize) -> Result<(), Violation> {
         let epoch = self.cache.connected();
         self.catalog = None;
@@ -105,7 +105,7 @@ impl World {
         self.oracle.check_entries(self.now, &self.db, &self.cache)
     }
 
-    /// The same slot goes on: from the position that was passed, or from an older one, and then commits come again.
+    /// The same slot continues from the passed position, or from an older one, and then delivers commits again.
     fn resume(&mut self, epoch: Epoch) -> Result<(), Violation> {
         if !self.cache.resumed(epoch) {
             return Err(Violation::new(self.now, "the slot goes on, but its epoch has ended".to_owned()));
@@ -118,12 +118,12 @@ impl World {
         self.oracle.check_entries(self.now, &self.db, &self.cache)
     }
 
-    /// The process dies, with all its connections; a new one goes on with the slot.
+    /// The process dies with all its connections; a new one continues with the slot.
     fn restart(&mut self) {
         let published: Vec<_> = (0..TABLES).map(table_id).filter(|table| self.cache.is_published(*table)).collect();
         self.cache = Arc::new(Cache::new(self.cache.limits(), self.rules.faults));
         let epoch = self.cache.connected();
-        // The slot has had all writes to these since long ago.
+        // The slot has had all writes to these tables for a long time.
         self.cache.publish(epoch, &published);
         self.stats.restarts += 1;
         self.begin_life();
@@ -133,7 +133,7 @@ impl World {
         self.link = Link::Up(epoch);
     }
 
-    /// The next flushed commit (true), or else a keepalive.
+    /// Delivers the next flushed commit (true), or else a keepalive.
     fn deliver(&mut self) -> bool {
         let next = self.db.log.get(self.delivered).copied();
         let Some(txn) = next.filter(|txn| self.db.txns[*txn].end <= self.db.flushed) else {

@@ -1,4 +1,4 @@
-//! The naive oracle: it keeps the whole history and asks what each query would have answered.
+//! The naive oracle: it stores the whole history and computes the answer of each query.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::query::{Answer, Query};
 use crate::set::TxnSet;
 use crate::world::STALENESS_MAX;
 
-/// What an entry holds here: the answer, and what the oracle needs to judge it.
+/// The contents of an entry here: the answer, and the facts that the oracle needs.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) query: Query,
@@ -28,7 +28,7 @@ impl Payload for Answered {
     }
 }
 
-/// A promise broken.
+/// A violated promise.
 pub(crate) struct Violation {
     at: Nanos,
     what: String,
@@ -60,7 +60,7 @@ impl Oracle {
         Self { passed: 0, passed_set: TxnSet::default(), state: initial.clone(), initial, definition: 0 }
     }
 
-    /// How many commits of the log the stream has passed.
+    /// Number of commits that the stream has passed.
     pub(crate) fn passed(&self) -> usize {
         self.passed
     }
@@ -73,7 +73,7 @@ impl Oracle {
         self.passed = upto;
     }
 
-    /// A new process knows nothing, and its stream starts behind the first so many commits.
+    /// A new process has no state, and its stream starts behind this many commits.
     pub(crate) fn restart(&mut self, db: &Database, passed: usize) {
         *self = Self::new(self.initial.clone());
         self.pass(db, passed);
@@ -83,7 +83,7 @@ impl Oracle {
         self.definition = definition;
     }
 
-    /// The query's answer on the state of all that the stream has passed and all of `more`.
+    /// The query's answer on the state of everything that the stream has passed and of `more`.
     fn answer(&self, db: &Database, query: &Query, more: &TxnSet) -> Answer {
         if more.is_subset(&self.passed_set) {
             return query.answer(&self.state);
@@ -95,17 +95,17 @@ impl Oracle {
         query.answer(&state)
     }
 
-    /// FRESH: each entry reflects all that was delivered. Accounting: the store's bytes are those of its entries.
+    /// FRESH: each entry reflects everything delivered. Accounting: the store's bytes are those of its entries.
     ///
-    /// The result of a view may be kept under the tags of its definition before, until the stream delivers the new one:
-    /// it is judged once it can be served.
+    /// The result of a view may be cached under the tags of its previous definition until the stream delivers the new one: it is checked once it can
+    /// be served.
     pub(crate) fn check_entries(&self, now: Nanos, db: &Database, cache: &Cache<Answered>) -> Result<(), Violation> {
         let entries = cache.entries();
         let levels = cache.levels(now);
         let applied = levels.applied.map(|end| end.lsn);
         for (_, entry) in &entries {
             let held = &entry.payload;
-            // What the tags were made from is delivered before it may be served.
+            // The commits that the tags depend on are delivered before the entry may be served.
             let later = matches!(held.query, Query::Seen(..)) || held.query.leader().is_some();
             if later && applied < Some(held.read_end) {
                 continue;
@@ -127,8 +127,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// BOUND, MONOTONIC and ACKNOWLEDGED: a hit reflects all that was visible D ago, all that its session has seen and
-    /// every write that was acknowledged to anybody.
+    /// BOUND, MONOTONIC and ACKNOWLEDGED: a hit reflects everything that was visible D ago, everything that its session has seen, and every write
+    /// that was acknowledged to any session.
     pub(crate) fn check_hit(
         &self,
         now: Nanos,

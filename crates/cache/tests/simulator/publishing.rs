@@ -1,4 +1,4 @@
-//! Publishing: adds tables to the publication in batches and waits for those who may have written before.
+//! Publishing: adds tables to the publication in batches and waits for transactions that may have written before.
 
 use freshet_types::Epoch;
 
@@ -13,7 +13,7 @@ pub(crate) enum Publishing {
 }
 
 impl World {
-    /// Adds tables to the publication in batches, waits for the barrier, covers; sometimes takes one out again.
+    /// Adds tables to the publication in batches, waits for the barrier, publishes them; sometimes removes one.
     pub(crate) fn publish(&mut self) {
         let delay = self.publication_rng.between(1, 30) * MS;
         let epoch = self.cache.epoch();

@@ -1,4 +1,4 @@
-//! The queries that clients run: what they answer on a state, and the tags that a planner would give them.
+//! The queries of clients: their answers on a state, and the tags that a planner would give them.
 
 use std::sync::Arc;
 
@@ -32,16 +32,16 @@ pub(crate) enum Query {
     Either(usize, Filter, Filter),
     /// `SELECT c FROM t WHERE …`
     Column(usize, Filter, usize),
-    /// `SELECT * FROM t WHERE …`, whose rows tell by their keys which of them go.
+    /// `SELECT * FROM t WHERE …`, with result keys.
     Listed(usize, Filter),
-    /// `SELECT count(*) FROM t WHERE …`, of whose rows another query reads the keys.
+    /// `SELECT count(*) FROM t WHERE …`, with member keys.
     Counted(usize, Filter),
 }
 
 pub(crate) type Answer = Vec<[Option<u8>; 8]>;
 
 impl Query {
-    /// A run may be mostly about views.
+    /// `of_views`: most queries of the run read views.
     pub(crate) fn random(rng: &mut Rng, of_views: bool) -> Self {
         let table = rng.below(TABLES as u64) as usize;
         let other = rng.below(TABLES as u64) as usize;
@@ -67,7 +67,7 @@ impl Query {
         format!("{self:?}").into_bytes()
     }
 
-    /// The relations that it reads, under these views.
+    /// The relations that it reads, with these views.
     pub(crate) fn relations(&self, views: &Views) -> Vec<usize> {
         match self {
             Self::Seen(v, _) => vec![TABLES + v, views[*v]],
@@ -83,7 +83,7 @@ impl Query {
         }
     }
 
-    /// What it depends on, if the views are these.
+    /// Its tags, with these views.
     pub(crate) fn tags(&self, views: &Views) -> Vec<Tag> {
         match self {
             Self::Seen(v, f) => {
@@ -112,12 +112,12 @@ impl Query {
         }
     }
 
-    /// What commits that race with the fill are held against until the deferred tags of [`Self::late`] hold, if not these.
+    /// The tags that commits are tested with during the fill until the deferred tags of [`Self::late`] apply, if other than these.
     pub(crate) fn until_known(&self) -> Option<Vec<Tag>> {
         if let Self::Counted(t, f) = self { Some(vec![point(*t, f)]) } else { None }
     }
 
-    /// The rows that they name.
+    /// The rows that the tags name.
     pub(crate) fn named(&self) -> Option<NamedRows> {
         let Self::Counted(t, _) = self else { return None };
         Some(NamedRows { table: table_id(*t), key: [column(0)].into(), columns: Columns::All })
@@ -131,14 +131,14 @@ impl Query {
         }
     }
 
-    /// What the late tag among [`Self::tags`] stands for, if the answer itself says so.
+    /// The deferred tag among [`Self::tags`], if the answer gives it.
     pub(crate) fn told(&self, answer: &Answer) -> Option<Vec<Tag>> {
         let Self::Listed(t, f) = self else { return None };
         let keys: Vec<u8> = answer.iter().filter_map(|row| row[0]).collect();
         Some(members(*t, f, &keys))
     }
 
-    /// The same as a query says that sees this.
+    /// The same from a key query that sees this state.
     pub(crate) fn late(&self, state: &State) -> Vec<Tag> {
         if let Self::Counted(t, f) = self {
             let keys: Vec<u8> = rows(state, *t, f).iter().filter_map(|row| row[0]).collect();
@@ -151,7 +151,7 @@ impl Query {
         keys.dedup();
         match keys.len() {
             0 => Vec::new(),
-            // More than are listed.
+            // More keys than the limit.
             4.. => vec![tag(*u, RowSet::Any)],
             _ => vec![tag(*u, RowSet::Where([among(by, &keys)].into()))],
         }
@@ -239,7 +239,7 @@ fn point(table: usize, filter: &Filter) -> Tag {
     tag(table, RowSet::Where(terms.into()))
 }
 
-/// Rows that enter, and those that may go, which have these keys.
+/// Rows that enter, and rows with these keys that may leave.
 fn members(table: usize, filter: &Filter, keys: &[u8]) -> Vec<Tag> {
     let Tag { rows: RowSet::Where(terms), .. } = point(table, filter) else { return Vec::new() };
     let leaves = (!keys.is_empty()).then(|| tag(table, RowSet::Where([among(0, keys)].into())));

@@ -1,5 +1,4 @@
-//! A small seeded generator (SplitMix64), one per actor, so that what one actor does next does not hang on how
-//! often another one drew.
+//! A small seeded generator (SplitMix64), one per actor, so that an actor's actions do not depend on how often another actor drew.
 
 pub(crate) struct Rng(u64);
 
@@ -23,7 +22,7 @@ impl Rng {
         self.next() % bound
     }
 
-    /// From `low` up to and including `high`.
+    /// From `low` to `high`, both inclusive.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }

@@ -1,5 +1,5 @@
-//! A client session: look-ups, fills with each reading at its own time, reads that bypass, fills given up; and
-//! transactions, whose fills have no proof and learn the log end only once the transaction has ended.
+//! A client session: look-ups, fills with each reading at its own time, reads that bypass, abandoned fills; and transactions, whose fills have no
+//! proof and learn the log end only once the transaction has ended.
 
 use freshet_cache::{FillPermit, FillRequest, Installed, Lookup, Proven, SnapshotBounds, Watermark};
 use freshet_types::{Dialect, End, Epoch, Lsn, Nanos, Visible};
@@ -12,15 +12,15 @@ use crate::set::TxnSet;
 use crate::world::{MS, World};
 
 type Permit = Option<FillPermit<Answered>>;
-/// What a transaction has read and may keep once it has ended; its fills have no proof.
+/// A result that a transaction has read and that may be cached once it has ended; its fill has no proof.
 type Kept = (FillPermit<Answered>, Option<Visible>, Answered);
 
 pub(crate) struct Session {
     rng: Rng,
     watermark: Watermark,
-    /// All that it has seen.
+    /// Everything that it has seen.
     seen: TxnSet,
-    /// The definition that it made itself last.
+    /// The last definition that it made itself.
     defined: u64,
     stage: Stage,
     block: Option<Block>,
@@ -41,15 +41,15 @@ struct Block {
 enum Stage {
     Idle,
     Missed(Query),
-    /// Between the readings of a fill, or of a read that bypasses (without permit).
+    /// Between the readings of a fill, or of a read that bypasses (without a permit).
     Proof(Query, Permit),
     Read(Query, Permit, Option<Visible>),
     End(Permit, Option<Visible>, Answered, Option<Epoch>),
     Arrived(Permit, Option<Visible>, Answered, Option<Epoch>),
-    /// The transaction has ended; the log end is read, and arrives.
-    /// What is read has arrived; the keys of rows that lead to others are read, if that was not done before.
+    /// The transaction has ended; the log end is read, and arrives. The result has arrived; the keys of rows that lead to others are read, if that
+    /// was not done before.
     Keep(FillPermit<Answered>, Option<Visible>, Answered),
-    /// Behind those keys the log end is read again.
+    /// The log end is read again after these keys.
     KeepBehind(FillPermit<Answered>, Option<Visible>, Answered),
     /// The stream passes it.
     KeepOnce(FillPermit<Answered>, Option<Visible>, Answered),
@@ -63,13 +63,13 @@ impl Session {
         Self { rng, watermark, seen, defined: 0, stage: Stage::Idle, block: None, hit: false }
     }
 
-    /// The process died: another client comes.
+    /// The process died: another client connects.
     pub(crate) fn restart(&mut self) {
         (self.watermark, self.seen, self.defined) = (Watermark::default(), TxnSet::default(), 0);
         (self.stage, self.block) = (Stage::Idle, None);
     }
 
-    /// Does one thing; returns the time until the next.
+    /// Performs one action; returns the time until the next.
     pub(crate) fn step(&mut self, world: &mut World) -> Result<Nanos, Violation> {
         let stage = std::mem::replace(&mut self.stage, Stage::Idle);
         self.stage = match stage {
@@ -92,7 +92,7 @@ impl Session {
         })
     }
 
-    /// Now and then defines something anew, gives way to another client, or begins a transaction.
+    /// Sometimes redefines something, is replaced by another client, or begins a transaction.
     fn between_transactions(&mut self, world: &mut World) {
         if world.quiet() {
             return;
@@ -118,7 +118,7 @@ impl Session {
         if fills.is_empty() { Stage::Idle } else { Stage::Ended(fills) }
     }
 
-    /// Asks and is answered before anything else happens.
+    /// Sends a query, which is answered before anything else happens.
     pub(crate) fn ask_at_once(&mut self, world: &mut World, query: &Query) -> Result<(), Violation> {
         self.stage = self.look_up(world, query.clone())?;
         while !matches!(self.stage, Stage::Idle) {
@@ -205,8 +205,8 @@ impl Session {
                 Stage::Proof(query, permit.filter(provable))
             }
             Stage::Proof(query, permit) => {
-                // Sessions of MySQL and MariaDB do not ask: they have the prober's last proof, and a service connection
-                // reads the log end behind them.
+                // Sessions of MySQL and MariaDB do not read it: they have the prober's last proof, and a service connection reads the log end after
+                // them.
                 let own = world.db.dialect == Dialect::Postgres;
                 let proof = if own { Some(world.db.proof()) } else { world.proof.clone() };
                 let proof = proof.filter(|_| self.block.is_none() || world.rules.proves_in_blocks);
@@ -253,7 +253,7 @@ impl Session {
             Stage::KeepOnce(..) if gives_up => Stage::Idle,
             Stage::KeepOnce(permit, proof, answered) => Stage::KeepOnce(permit, proof, answered),
             Stage::Ended(fills) => {
-                // A locked table is not waited for here.
+                // It does not wait for a locked table.
                 let told = |(permit, proof, answered): Kept| {
                     let told = set_deferred(world, permit, &answered.query, Some(&answered.answer));
                     told.ok().map(|permit| (permit, proof, answered))
@@ -311,8 +311,7 @@ impl Session {
     }
 }
 
-/// Tells what the query's deferred tags stand for, by the answer or as another query says, unless that was done; the permit
-/// itself if a table is locked.
+/// Sets the query's deferred tags, from the answer or from a key query, unless that was done. Returns the permit if a table is locked.
 fn set_deferred(
     world: &World,
     mut permit: FillPermit<Answered>,
@@ -341,7 +340,7 @@ fn set_deferred(
     Ok(permit)
 }
 
-/// Installs the result if it may be; what it takes the place of was as good, if the stream has passed what both saw.
+/// Installs the result if it may be; the entry that it replaces was as good, if the stream has passed what both saw.
 fn keep(
     world: &mut World,
     permit: FillPermit<Answered>,

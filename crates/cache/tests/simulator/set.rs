@@ -1,4 +1,4 @@
-//! Sets of transactions as bits: the oracle compares many.
+//! Sets of transactions as bits, since the oracle compares many.
 
 use crate::database::TxnId;
 

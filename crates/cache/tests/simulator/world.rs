@@ -1,5 +1,5 @@
-//! The world around the engine: writers, the stream, the prober, the lease, the catalogue poller, publication. All
-//! answers arrive later than they were read; the order of events is drawn from the seed.
+//! The environment of the engine: writers, the stream, the prober, the lease, the catalogue poller, publication. All answers arrive later than they
+//! were read; the seed determines the order of events.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,26 +20,26 @@ use crate::session::Session;
 use crate::set::TxnSet;
 
 pub(crate) const MS: Nanos = 1_000_000;
-/// D, shorter than the default so that the lease runs out often.
+/// D, shorter than the default so that the lease expires often.
 pub(crate) const STALENESS_MAX: Nanos = 700 * MS;
-/// Rules that are off: those of the engine, and those that its user keeps.
+/// Rules that are disabled: those of the engine, and those of the code that uses it.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one per rule, independent of each other")]
 pub(crate) struct Rules {
     pub(crate) faults: Faults,
     /// Writes are acknowledged at once, without a fence.
     pub(crate) no_hold: bool,
-    /// Whether a write has to be held is asked before it is committed.
+    /// Whether a write needs a commit wait is decided before it is committed.
     pub(crate) free_too_early: bool,
-    /// The flush position is taken for the log end.
+    /// The flushed position is taken for the log end.
     pub(crate) flushed_end: bool,
-    /// The slot is confirmed up to all that was delivered.
+    /// The slot is confirmed up to everything delivered.
     pub(crate) confirms_all: bool,
     /// The proof of a catalogue is read after it.
     pub(crate) load_without_proof: bool,
-    /// Later reads of a REPEATABLE READ transaction are kept, too.
+    /// Later reads of a REPEATABLE READ transaction are cached, too.
     pub(crate) keeps_old_snapshots: bool,
-    /// The last proof is taken for one of a transaction's snapshot.
+    /// The last proof is taken for a proof of a transaction's snapshot.
     pub(crate) proves_in_blocks: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// What happens in the database, and what clients and the stream do by themselves.
+    /// Whether the event happens in the database, or is an action of clients or the stream, and so survives the process.
     fn outlives_the_process(&self) -> bool {
         matches!(
             self,
@@ -116,34 +116,34 @@ pub(crate) struct World {
     pub(crate) cache: Arc<Cache<Answered>>,
     pub(crate) oracle: Oracle,
     pub(crate) stats: Stats,
-    /// The queries of this run: few, so that keys meet.
+    /// The queries of this run: few, so that keys recur.
     pub(crate) pool: Vec<Query>,
     pub(crate) ample: bool,
-    /// Writers pause for longer, and nothing keeps their commits waiting.
+    /// Writers pause for longer, and their commits are not delayed.
     pub(crate) calm: bool,
-    /// How much rarer than otherwise the stream breaks or stalls, and things are defined anew.
+    /// By how much breaks and stalls of the stream and redefinitions are rarer.
     pub(crate) steadiness: u64,
-    /// Writers go around the proxy: nobody holds their acknowledgements, and no promise is made of them but D.
+    /// Writers bypass the proxy: they have no commit waits, and D is the only promise about them.
     pub(crate) around: bool,
-    /// Version and definition that Freshet knows; None while it is read again.
+    /// The version and definition that Freshet knows; None while it is read again.
     pub(crate) catalog: Option<(CatalogVersion, Known)>,
     pub(crate) versions: u64,
-    /// A look at the catalogue found other views than are known.
+    /// A check of the catalogue found other views than are known.
     pub(crate) views_differ: bool,
     pub(crate) rules: Rules,
     /// The prober's last proof.
     pub(crate) proof: Option<Visible>,
-    /// Writes whose clients know that they are done.
+    /// Writes that were acknowledged to their clients.
     pub(crate) acknowledged: TxnSet,
-    /// Not to be held, as was found before they were committed.
+    /// Writes without a commit wait, as decided before they were committed.
     pub(crate) unheld: TxnSet,
-    /// How many commits of the log the slot has sent, and the position it was confirmed to.
+    /// Number of commits that the slot has sent, and its confirmed position.
     pub(crate) delivered: usize,
     pub(crate) confirmed: Lsn,
     queue: BinaryHeap<Reverse<(Nanos, u64)>>,
     events: std::collections::HashMap<u64, (u64, Event)>,
     sequence: u64,
-    /// Counts the processes; what an earlier one was waiting for never comes.
+    /// Counts the processes; events that an earlier one waits for never come.
     life: u64,
     pub(crate) writers: Vec<(Rng, Option<TxnId>, u64)>,
     sessions: Vec<Option<Session>>,
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Another process: it has no sessions, no catalogue and no answers to come.
+    /// Another process: it has no sessions, no catalogue and no pending answers.
     pub(crate) fn begin_life(&mut self) {
         self.life += 1;
         self.catalog = None;
@@ -300,7 +300,7 @@ impl World {
             }
             Event::LeaseRead(epoch, asked_at) => {
                 let (delay, end) = (self.round_trip(), End { epoch, lsn: self.db.insert });
-                // The WAL writer flushes what nobody waits for.
+                // The WAL writer flushes log that nothing waits for.
                 self.after(WAL_WRITER_DELAY, Event::Flush(end.lsn));
                 self.after(delay, Event::LeaseAnswer(end, asked_at));
             }
@@ -335,7 +335,7 @@ impl World {
         self.rng.between(1, most * 10) * MS / 10
     }
 
-    /// When nothing moves any more, every entry equals the database, and everything can be cached.
+    /// Once nothing changes any more, every entry equals the database, and everything can be cached.
     fn at_rest(&mut self) -> Result<(), Violation> {
         self.sessions.clear();
         let levels = self.cache.levels(self.now);
@@ -350,7 +350,7 @@ impl World {
                 session.ask_at_once(self, &query)?;
                 if self.ample && !session.hit {
                     if self.db.dialect != Dialect::Postgres {
-                        // Its own watermark is passed only with the next reading.
+                        // Its own watermark is passed only with the next probe.
                         session = Session::new(Rng::new(0, 0));
                     }
                     session.ask_at_once(self, &query)?;

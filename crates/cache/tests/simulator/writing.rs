@@ -1,7 +1,7 @@
-//! Writers: transactions whose commits are logged, flushed, visible and acknowledged in steps of their own.
+//! Writers: transactions whose commits are logged, flushed, visible and acknowledged in separate steps.
 //!
-//! An acknowledgement is held until the stream has passed a log end that was read after the commit, or for
-//! a while; then a fence is set first. It is not held if nothing rests on the tables that the transaction wrote to.
+//! An acknowledgement waits until the stream has passed a log end that was read after the commit, or until a time limit; then a fence is set first.
+//! There is no wait if no entry depends on the tables that the transaction wrote to.
 
 use freshet_types::{End, Nanos};
 
@@ -42,7 +42,7 @@ impl World {
             return;
         }
         self.db.log_commit(open);
-        // synchronous_commit=off is visible before it is flushed; a synchronous standby may keep it waiting for long.
+        // With synchronous_commit=off a commit is visible before it is flushed; a synchronous standby may delay it for long.
         let (flush, visible) = if rng.percent(20) {
             (rng.between(1, 300) * MS, rng.between(0, 20) * MS / 10)
         } else {
@@ -66,13 +66,13 @@ impl World {
         self.after(visible + pause, Event::Writer(writer));
     }
 
-    /// Nothing rests on the tables that the transaction wrote to, as far as the catalogue tells.
+    /// Whether no entry depends on the tables that the transaction wrote to, as far as the catalogue shows.
     fn is_free(&self, txn: TxnId) -> bool {
         let is_free = |version| self.cache.is_free_of(&self.db.tables_of(txn), version);
         !self.db.txns[txn].redefines && self.catalog.is_some_and(|(version, _)| is_free(version))
     }
 
-    /// The commit was answered: the log end is read behind it, if its acknowledgement has to be held.
+    /// The commit was answered: the log end is read after it, if it needs a commit wait.
     pub(crate) fn write_end(&mut self, txn: TxnId) {
         if self.unheld.contains(txn) || self.is_free(txn) {
             self.stats.unheld += 1;
@@ -86,7 +86,7 @@ impl World {
     }
 
     pub(crate) fn hold(&mut self, txn: TxnId, end: Option<End>, until: Nanos) {
-        // Without a stream nothing is served, and what is read under a later one sees the write.
+        // Without a stream nothing is served, and reads under a later stream see the write.
         let Some(end) = end.filter(|end| !self.cache.has_passed(*end)) else {
             self.acknowledged.insert(txn);
             return;

@@ -1,5 +1,4 @@
-//! All connections of an application at once, as when it comes back after an outage: more than the database takes, and each is
-//! answered.
+//! All connections of an application at once, as after an outage: more than the database accepts, and each is answered.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! System calls of a session: one receive and one send for each hit, twice that for what passes, and no more for requests that
-//! come together. Counted by strace in the workers' threads.
+//! System calls of a session: one receive and one send for each hit, twice as many for a pass, and no more for requests that arrive together. strace
+//! counts them in the workers' threads.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ struct Traced {
     path: PathBuf,
 }
 
-/// System calls that a trace tells of.
+/// The system calls in a trace.
 #[derive(Debug, PartialEq, Eq)]
 struct Calls {
     received: usize,

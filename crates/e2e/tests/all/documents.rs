@@ -1,4 +1,4 @@
-//! What the reference lists is what the program has: reasons, metrics, options, columns. And no link in a document leads nowhere.
+//! The lists in the reference are the program's: reasons, metrics, options, columns. And no link in a document is broken.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,12 +31,12 @@ fn chapter<'a>(text: &'a str, heading: &str) -> Result<&'a str> {
     Ok(rest.split("\n## ").next().unwrap_or_default())
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// What stands in backticks in the first column of the tables.
+/// The texts in backticks in the first column of the tables.
 fn first_column(text: &str) -> impl Iterator<Item = &str> {
     let cells = text.lines().filter_map(|line| line.strip_prefix('|')?.split_once(" | "));
     cells.flat_map(|(first, _)| quoted(first))

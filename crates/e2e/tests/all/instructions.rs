@@ -1,9 +1,9 @@
-//! Instructions for each statement and each applied change: a figure that does not depend on how busy the machine is.
+//! Instructions for each statement and each applied change: a figure that does not depend on the load of the machine.
 //!
-//! Freshet runs under valgrind's callgrind, with one worker; the instructions of the worker's thread are counted while one
-//! client sends statements of one kind, those of the main thread while changes arrive. What the kernel does for the process is
-//! not counted. `make bench-instructions` runs it with the release binary and compares with what stands in
-//! `docs/benchmarks/instructions.md`: a figure that has grown by more than 3% fails; `ARGS=--write` writes the document.
+//! Freshet runs under valgrind's callgrind, with one worker. The instructions of the worker's thread are counted while one client sends statements of
+//! one kind, those of the main thread while changes arrive. The kernel's work for the process is not counted. `make bench-instructions` runs it with
+//! the release binary and compares with `docs/benchmarks/instructions.md`: a figure that has grown by more than 3% fails; `ARGS=--write` writes the
+//! document.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
-//! Many connections: what an idle one costs, and how fast two thousand busy ones are among them.
+//! Many connections: the cost of an idle one, and the speed of two thousand busy ones among them.
 //!
-//! `make bench-scale` opens ten thousand connections through the release binary to a PostgreSQL that allows as many, or as many
-//! as files and memory of the machine allow, and writes `docs/benchmarks/scale.md`. The busy ones are driven by a single
-//! thread that sends a statement on each and then reads all answers, so that all of them are under way at once.
+//! `make bench-scale` opens ten thousand connections through the release binary to a PostgreSQL that allows as many, or as many as files and memory
+//! of the machine allow, and writes `docs/benchmarks/scale.md`. A single thread drives the busy ones: it sends a statement on each and then reads all
+//! answers, so that all of them run at once.
 
 use std::fmt::Write as _;
 use std::fs;

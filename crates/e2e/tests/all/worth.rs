@@ -1,4 +1,4 @@
-//! Statements whose results do not pay for being kept: they are hardly filled, which is said, and it ends when it pays again.
+//! Statements whose results do not pay: they are hardly filled, Freshet reports it, and it ends when they pay again.
 
 use anyhow::{Result, ensure};
 
@@ -41,7 +41,7 @@ fn what_changes_before_it_is_read_again(which: Which) -> Result<()> {
         explained.iter().flatten().flatten().any(|value| value.starts_with("few results are cached now")),
         "{explained:?}"
     );
-    // Others are as they were; and so is this one, once nobody writes any more.
+    // The others are unchanged; and so is this one, once no session writes.
     stage.until_hits(&mut reader, &[TITLE.to_owned(), votes(ROWS.start)])
 }
 

@@ -1,4 +1,4 @@
-//! Every form of answer, from both servers, with each set of capabilities that shapes it.
+//! Every form of answer, from both servers, with each set of capabilities that affects it.
 
 use std::collections::HashSet;
 
@@ -51,7 +51,7 @@ fn answers_end_where_they_end() -> Result<()> {
     })
 }
 
-/// The sets of capabilities that shape answers. No server has all.
+/// The sets of capabilities that affect the form of answers. No server has all.
 fn shapes() -> [Capabilities; 8] {
     let (track, ok, none) = (Capabilities::SESSION_TRACK, Capabilities::DEPRECATE_EOF, Capabilities(0));
     let optional = Capabilities::OPTIONAL_RESULTSET_METADATA;
@@ -209,7 +209,7 @@ async fn odd_commands(raw: &mut Raw, server: &Mysqld) -> Result<()> {
     let named = format!("\x11{}\0\0freshet\0\x2d\0mysql_native_password\0", server.superuser());
     let changed = raw.ask(named.as_bytes()).await?.done;
     ensure!(changed.error.is_none() && changed.status.is_some(), "{changed:?}");
-    // What becomes of the connection then, the servers decide differently.
+    // The servers differ in what they do with the connection then.
     let unknown = raw.ask_with_file(b"\x11nobody\0\0\0\x2d\0mysql_native_password\0", &[]).await?.done;
     ensure!(unknown.error.is_some(), "{unknown:?}");
     *raw = Raw::login(&server.url(), raw.capabilities).await?;
@@ -231,7 +231,7 @@ async fn files(raw: &mut Raw) -> Result<()> {
     Ok(())
 }
 
-/// Rows around the sizes at which packets are split, of which some begin as the end of rows does.
+/// Rows around the sizes at which packets are split, of which some begin like the end of rows.
 async fn great_rows(raw: &mut Raw) -> Result<()> {
     raw.piece_bytes_max = PACKET_PAYLOAD_MAX;
     for length in

@@ -30,7 +30,7 @@ fn temporary(name: &str) -> Result<std::path::PathBuf> {
     Ok(directory)
 }
 
-/// Who is logged in, and by which cipher.
+/// The logged-in user, and the cipher.
 async fn login(server: &Mysqld, user: &str, password: &str, options: &str) -> Result<(String, bool), ConnectError> {
     let url = format!("mariadb://{user}:{password}@{}/freshet?{options}", server.address());
     let mut client = Client::connect(&Upstream::parse(&url).expect("a good URL")).await?;
@@ -90,7 +90,7 @@ fn mariadb_logs_in() -> Result<()> {
 
 #[test]
 fn mysql_logs_in() -> Result<()> {
-    // It makes itself a certificate, of no use here, and a pair of keys.
+    // It generates a certificate, which is not used here, and a key pair.
     let server = Mysql::start(&MysqlSettings::default())?;
     let long = "long".repeat(40);
     for plugin in ["mysql_native_password", "caching_sha2_password", "sha256_password"] {
@@ -105,11 +105,11 @@ fn mysql_logs_in() -> Result<()> {
     runtime().block_on(async {
         for name in ["mysql_native", "caching_sha2", "sha256"] {
             for mode in ["disabled", "preferred"] {
-                // The server forgets proofs it has seen: the first login is by the full way, the second by the fast one.
+                // The server forgets the proofs: the first login uses full authentication, the second the fast one.
                 server.sql("FLUSH PRIVILEGES")?;
                 let options = format!("ssl-mode={mode}");
                 for _ in 0..2 {
-                    // This server has no cipher that we have.
+                    // This server has no cipher in common with Freshet.
                     let encrypted = logs_in(&server, name, "pass%20w%C3%B6rd", &options).await?;
                     ensure!(!encrypted, "{name} {mode}");
                 }
@@ -179,7 +179,7 @@ fn statements_are_answered() -> Result<()> {
     })
 }
 
-/// A stream of packets, waited for in many small steps.
+/// A stream of packets, received in many small steps.
 async fn binlog(upstream: &Upstream) -> Result<()> {
     let mut writer = Client::connect(upstream).await?;
     writer.query("CREATE TABLE written (x LONGBLOB)").await?;
@@ -209,7 +209,7 @@ async fn binlog(upstream: &Upstream) -> Result<()> {
     Ok(())
 }
 
-/// A server that asks for the password in clear text gets nothing where others could read it.
+/// A server that asks for the clear-text password gets none where others could read it.
 #[test]
 fn clear_text_needs_privacy() -> Result<()> {
     runtime().block_on(async {
@@ -239,7 +239,7 @@ fn clear_text_needs_privacy() -> Result<()> {
             let mut out = Vec::new();
             packet::put(&mut out, &mut 2, b"\xfemysql_clear_password\0");
             socket.write_all(&out).await?;
-            // The client hangs up without another word.
+            // The client closes the connection without an answer.
             let mut rest = Vec::new();
             socket.read_to_end(&mut rest).await?;
             ensure!(rest.is_empty(), "{}", rest.escape_ascii());

@@ -1,4 +1,4 @@
-//! A connection with capabilities of the test's choice, whose answers are followed by [`Response`] in small pieces.
+//! A connection with capabilities chosen by the test; [`Response`] follows its answers in small pieces.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use freshet_wire::mysql::packet::{self, Whole};
 use freshet_wire::mysql::response::{Answer, Done, Kind, Response, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What every connection here has.
+/// The capabilities of every connection here.
 const BASE: Capabilities = Capabilities(
     Capabilities::PROTOCOL_41.0
         | Capabilities::SECURE_CONNECTION.0
@@ -29,10 +29,10 @@ pub(crate) struct Raw {
     socket: Socket,
     inbound: Vec<u8>,
     pub(crate) capabilities: Capabilities,
-    /// Where the next pieces are cut.
+    /// Determines where the next pieces end.
     seed: u64,
     password: String,
-    /// What they are at most.
+    /// Their largest size.
     pub(crate) piece_bytes_max: usize,
 }
 
@@ -108,7 +108,7 @@ impl Raw {
         }
     }
 
-    /// Sends a command and follows its answer; a file that is asked for is `file`.
+    /// Sends a command and follows its answer; sends `file` if one is requested.
     pub(crate) async fn ask_with_file(&mut self, payload: &[u8], file: &[&[u8]]) -> Result<Told> {
         self.send(&mut 0, payload).await?;
         let Answer::Packets(kind) = Answer::to(payload) else { bail!("{:#x} has no answer", payload[0]) };
@@ -116,7 +116,7 @@ impl Raw {
         let mut bytes = Vec::new();
         let mut given = 0;
         loop {
-            // The scanner sees the bytes in small and in great pieces.
+            // The scanner gets the bytes in small and in large pieces.
             given = (given + self.piece()).min(self.inbound.len());
             let scanned = response.scan(&self.inbound[..given])?;
             ensure!(given - scanned.consumed <= 70_000, "{} bytes are held back", given - scanned.consumed);
@@ -151,7 +151,7 @@ impl Raw {
     /// Answers a request for another proof.
     async fn prove(&mut self, packets: &[u8]) -> Result<()> {
         let AuthReply::Switch(switch) = AuthReply::parse(&packets[4..])? else { bail!("{}", packets.escape_ascii()) };
-        // Of a user who is not there MySQL claims to have another plugin.
+        // For an unknown user MySQL claims another plugin.
         let is_native = switch.plugin == handshake::NATIVE;
         let proof = if is_native { auth::native_proof(&self.password, switch.nonce()) } else { Vec::new() };
         self.send(&mut packets[3].wrapping_add(1), &proof).await
@@ -163,7 +163,7 @@ impl Raw {
         if random.is_multiple_of(3) { 1 + random % 7 } else { 1 + random % self.piece_bytes_max }
     }
 
-    /// Sends a command, follows its answer, and sees that the next command's answer is where it belongs.
+    /// Sends a command, follows its answer, and checks that the next command's answer is in the right place.
     pub(crate) async fn ask(&mut self, payload: &[u8]) -> Result<Told> {
         let told = self.ask_with_file(payload, &[]).await.with_context(|| payload.escape_ascii().to_string())?;
         check(&told, self.capabilities)?;
@@ -177,7 +177,7 @@ impl Raw {
     }
 }
 
-/// What has to be true of every answer.
+/// The conditions that every answer must meet.
 fn check(told: &Told, capabilities: Capabilities) -> Result<()> {
     let words: Vec<Status> = told.done.status_places.iter().map(|at| status_at(&told.bytes, *at)).collect();
     if told.done.error.is_none() && told.done.status_places.len() < 4 {

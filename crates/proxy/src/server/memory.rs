@@ -41,12 +41,12 @@ pub struct Taken {
 
 /// The memory subtracted from the limit.
 #[derive(Debug, Default)]
-struct Aside {
+struct Overhead {
     /// Resident bytes of everything but entries, at each measurement.
     others: VecDeque<u64>,
 }
 
-impl Aside {
+impl Overhead {
     /// Bytes to subtract from this limit for this weight of entries; None: as before. `in_time`: [`EVERY`] has passed since the last such
     /// measurement.
     fn look(&mut self, taken: Taken, entries: u64, limit: u64, in_time: bool) -> Option<u64> {
@@ -91,7 +91,7 @@ impl Shared {
 /// Keeps the cache within its budget; never returns. `taken`: the measured memory of the process, if available; otherwise the bytes of statements are
 /// subtracted.
 pub async fn keep_memory(shared: Arc<Shared>, taken: impl Fn() -> Option<Taken>) {
-    let mut aside = Aside::default();
+    let mut overhead = Overhead::default();
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -101,11 +101,11 @@ pub async fn keep_memory(shared: Arc<Shared>, taken: impl Fn() -> Option<Taken>)
         };
         let limit = shared.cache.limits().memory_bytes;
         let bytes = match taken() {
-            Some(taken) => aside.look(taken, shared.cache.bytes(), limit, in_time),
+            Some(taken) => overhead.look(taken, shared.cache.bytes(), limit, in_time),
             None => Some(shared.statement_bytes()),
         };
         if let Some(bytes) = bytes {
-            shared.cache.set_aside(bytes);
+            shared.cache.set_overhead(bytes);
         }
         while !shared.cache.make_room() {
             // Lets the change stream run in between.
@@ -121,31 +121,34 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const LIMIT: u64 = 320;
 
-    fn look(aside: &mut Aside, used: u64, resident: u64, entries: u64) -> Option<u64> {
+    fn look(overhead: &mut Overhead, used: u64, resident: u64, entries: u64) -> Option<u64> {
         let taken = Taken { used: used * MIB, resident: resident * MIB };
-        Some(aside.look(taken, entries * MIB, LIMIT * MIB, true)? / MIB)
+        Some(overhead.look(taken, entries * MIB, LIMIT * MIB, true)? / MIB)
     }
 
     #[test]
     fn empty_pages_count_once_they_have_lasted() {
-        let mut aside = Aside::default();
-        let mut look = |used, resident, entries| look(&mut aside, used, resident, entries);
+        let mut overhead = Overhead::default();
+        let mut look = |used, resident, entries| look(&mut overhead, used, resident, entries);
         // All entries are evicted, and their pages freed a little later.
         assert_eq!(look(110, 110, 100), Some(20));
         assert!((0..LINGER - 2).all(|_| look(10, 110, 0) == Some(20)));
         assert!((0..LINGER).all(|_| look(10, 10, 0) == Some(20)));
         // Other pages replace them continuously.
-        let asides: Vec<u64> = (0..2 * LINGER).filter_map(|_| look(110, 130, 100)).collect();
-        assert_eq!((asides[0], asides[LINGER - 2], asides[LINGER - 1], asides[2 * LINGER - 1]), (20, 20, 40, 40));
+        let overheads: Vec<u64> = (0..2 * LINGER).filter_map(|_| look(110, 130, 100)).collect();
+        assert_eq!(
+            (overheads[0], overheads[LINGER - 2], overheads[LINGER - 1], overheads[2 * LINGER - 1]),
+            (20, 20, 40, 40)
+        );
         // Used pages count at once.
         assert_eq!(look(150, 150, 100), Some(60));
     }
 
     #[test]
     fn about_the_limit_entries_stay_as_they_are() {
-        let mut aside = Aside::default();
-        let mut look = |used, entries| look(&mut aside, used, used, entries);
-        let room = |aside: Option<u64>| aside.map(|aside| LIMIT - aside);
+        let mut overhead = Overhead::default();
+        let mut look = |used, entries| look(&mut overhead, used, used, entries);
+        let room = |overhead: Option<u64>| overhead.map(|overhead| LIMIT - overhead);
         assert_eq!(room(look(300, 200)), Some(210), "as far as the lower edge");
         assert_eq!(room(look(310, 210)), Some(210));
         assert_eq!((look(311, 210), look(330, 210)), (None, None));

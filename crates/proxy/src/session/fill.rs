@@ -123,7 +123,7 @@ pub(crate) struct Miss<'a> {
     /// The session's context, and the catalogue under which it was read.
     pub(crate) context: (&'a Context, CatalogVersion),
     /// It directly follows a write of the session.
-    pub(crate) late: bool,
+    pub(crate) after_own_write: bool,
     /// The snapshot that it reads.
     pub(crate) snapshot: Option<Proven>,
     /// Other sessions may wait for the fill.
@@ -137,7 +137,7 @@ impl Miss<'_> {
         let query = &statement.query;
         let limits = execution.limits();
         let counted = Limits::counted(limits.as_ref(), key);
-        let miss = admission::Miss { key: counted, after_own_write: self.late, known: execution.is_bound() };
+        let miss = admission::Miss { key: counted, after_own_write: self.after_own_write, known: execution.is_bound() };
         shared.passes_suspended(query, miss)?;
         let catalog = shared.catalog.load_full();
         if catalog.version != known_under {

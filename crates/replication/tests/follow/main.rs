@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use recorder::{Event, Fixture, PATIENCE, Recorder};
 
-/// A row in short: values, `-` for NULL, `?` for what is not known.
+/// A row in short form: values, `-` for NULL, `?` for unknown values.
 fn short(row: &[Cell]) -> String {
     let cell = |cell: &Cell| match cell {
         Cell::Null => "-".into(),
@@ -28,7 +28,7 @@ fn short(row: &[Cell]) -> String {
     row.iter().map(cell).collect::<Vec<_>>().join(",")
 }
 
-/// Changes in short.
+/// Changes in short form.
 fn shorts(changes: &[Change]) -> Vec<String> {
     let change = |change: &Change| match change {
         Change::Insert { new, .. } => format!("+{}", short(new)),
@@ -55,7 +55,7 @@ const SCHEMA: &str = "
 fn maps_every_kind_of_change(major: u32) -> Result<()> {
     let server = Postgres::find(Some(major))?.start(&Settings::default())?;
     server.psql(SCHEMA)?;
-    // Without event triggers, which would tell of the definitions.
+    // Without event triggers, which would report the definitions.
     let fixture = Fixture::follow_with(server, |config| config.ensure_publication = false)?;
     let identity = fixture.runtime.block_on(fixture.recorder.connected())?;
     assert_eq!(identity.server_version_num / 10_000, major);
@@ -65,7 +65,7 @@ fn maps_every_kind_of_change(major: u32) -> Result<()> {
     assert_eq!(identity.postmaster_start, start);
     let system = fixture.server.psql("SELECT system_identifier FROM pg_control_system()")?;
     assert_eq!(identity.system_id, system);
-    // Requests that break into receives all the time must not lose or repeat a byte.
+    // Requests that interrupt receives all the time must not lose or repeat a byte.
     let control = fixture.control.clone();
     let pestering = fixture.runtime.spawn(async move {
         loop {
@@ -99,7 +99,7 @@ fn whole_tables(fixture: &Fixture) -> Result<()> {
     let truncated = fixture.after("TRUNCATE pk, fu")?;
     assert_eq!(truncated, [Change::AnyRow(pk), Change::AnyRow(fu)]);
 
-    // One psql session with one transaction; what a savepoint takes back is not delivered.
+    // One psql session with one transaction; changes that a savepoint rolled back are not delivered.
     let kept = fixture.after(
         "BEGIN; INSERT INTO pk VALUES (1); SAVEPOINT s; INSERT INTO pk VALUES (2); ROLLBACK TO s; \
          INSERT INTO pk VALUES (3); COMMIT",
@@ -124,7 +124,7 @@ fn whole_tables(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// The stream must reach what was read from the server soon, without a request and without a further write.
+/// The stream must soon reach a position that was read from the server, without a request and without another write.
 fn positions_come_promptly(major: u32) -> Result<()> {
     let fixture = Fixture::start(major, &Settings::default(), SCHEMA)?;
     fixture.runtime.block_on(async {
@@ -189,7 +189,7 @@ fn a_restart_of_the_server_is_a_new_epoch(major: u32) -> Result<()> {
         ensure!(why.contains("restart of the change stream"), "{why}");
         fixture.recorder.connected().await
     })?;
-    // The walsender is gone with its slot.
+    // The walsender has ended with its slot.
     assert_eq!(fixture.server.psql("SELECT count(*) FROM pg_replication_slots")?, "1");
     fixture.finish()
 }
@@ -224,7 +224,7 @@ fn a_restart_of_the_server_is_a_new_epoch_18() -> Result<()> {
     a_restart_of_the_server_is_a_new_epoch(18)
 }
 
-/// An open write transaction holds up the slot, not the process; then the stream stands.
+/// An open write transaction delays the slot, not the process; then the stream is established.
 #[test]
 fn waits_for_open_write_transactions() -> Result<()> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;
@@ -242,8 +242,8 @@ fn waits_for_open_write_transactions() -> Result<()> {
     fixture.finish()
 }
 
-/// A commit that is in the log and not yet visible, since it waits for a synchronous standby, is in the slot's snapshot
-/// and will never be delivered: until it is visible, no stream stands.
+/// A commit that is in the log and not yet visible, since it waits for a synchronous standby, is in the slot's snapshot and will never be delivered:
+/// no stream is established until it is visible.
 #[test]
 fn waits_for_logged_commits_to_become_visible() -> Result<()> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;
@@ -255,10 +255,10 @@ fn waits_for_logged_commits_to_become_visible() -> Result<()> {
     let run = |client: &mut Client, sql: &str| runtime.block_on(client.query(sql)).map(drop);
     let pause = || std::thread::sleep(Duration::from_millis(700));
 
-    // Each open transaction holds up one phase of building the snapshot; the commit falls into the last.
+    // Each open transaction delays one phase of building the snapshot; the commit falls into the last one.
     let (mut first, mut second, mut third) = (connect()?, connect()?, connect()?);
     run(&mut first, "BEGIN; INSERT INTO public.ix VALUES (1, 1)")?;
-    // What it would create would wait for the standby, too.
+    // Objects that it created would wait for the standby, too.
     let fixture = Fixture::follow_with(server, |config| config.ensure_publication = false)?;
     pause();
     run(&mut second, "BEGIN; INSERT INTO public.ix VALUES (2, 2)")?;
@@ -278,14 +278,14 @@ fn waits_for_logged_commits_to_become_visible() -> Result<()> {
     fixture.finish()
 }
 
-/// A stopped walsender keeps its socket open: only its silence tells.
+/// A stopped walsender keeps its socket open: only its silence shows it.
 #[test]
 fn a_silent_stream_is_dead() -> Result<()> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;
     server.psql(SCHEMA)?;
     let fixture = Fixture::follow_with(server, |config| config.silence_max = Duration::from_secs(3))?;
     fixture.runtime.block_on(fixture.recorder.connected())?;
-    // It lives as long as it answers, idle or not.
+    // The stream lives as long as the server answers, idle or not.
     std::thread::sleep(Duration::from_secs(6));
     assert!(fixture.recorder.take().is_none(), "an idle stream lives");
     let walsender = fixture.server.psql("SELECT active_pid FROM pg_replication_slots")?.parse()?;
@@ -298,7 +298,7 @@ fn a_silent_stream_is_dead() -> Result<()> {
     fixture.finish()
 }
 
-/// What an administrator must change is named, once, and noticed when it is done.
+/// What an administrator must change is reported once, and noticed when it is done.
 #[test]
 fn missing_prerequisites_are_named() -> Result<()> {
     let settings = Settings { wal_level: "replica".into(), ..Settings::default() };
@@ -329,7 +329,7 @@ fn missing_prerequisites_are_named() -> Result<()> {
     fixture.finish()
 }
 
-/// A publication that leaves changes out is not used, and names are quoted.
+/// A publication that leaves out changes is not used, and names are quoted.
 #[test]
 fn an_unsuitable_publication_is_named() -> Result<()> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;

@@ -1,4 +1,4 @@
-//! A sink that records what the follower says, and a follower of a server.
+//! A sink that records the follower's calls, and a follower of a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// Longest wait for anything that should happen at once.
+/// Longest wait for events that should happen at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the follower said.
+/// A call of the follower.
 #[derive(Debug)]
 pub(crate) enum Event {
     Connected(Identity),
@@ -27,7 +27,7 @@ pub(crate) enum Event {
     Disconnected(String),
 }
 
-/// Records what the follower says.
+/// Records the follower's calls.
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) events: Mutex<Vec<Event>>,
@@ -71,7 +71,7 @@ impl Recorder {
         }
     }
 
-    /// The changes of the next commit that has any.
+    /// The changes of the next commit with changes.
     pub(crate) async fn changes(&self) -> Result<Vec<Change>> {
         loop {
             match self.next().await? {
@@ -125,7 +125,7 @@ impl Sink for Recorder {
     }
 }
 
-/// A server, a follower of it, and a connection for statements.
+/// A server, its follower, and a connection for statements.
 pub(crate) struct Fixture {
     pub(crate) runtime: Runtime,
     pub(crate) server: Server,
@@ -136,7 +136,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Starts a server with what `schema` creates, and a follower.
+    /// Starts a server with the objects that `schema` creates, and a follower.
     pub(crate) fn start(major: u32, settings: &Settings, schema: &str) -> Result<Self> {
         let server = Postgres::find(Some(major))?.start(settings)?;
         server.psql(schema)?;
@@ -158,7 +158,7 @@ impl Fixture {
         Ok(Self { runtime, server, url, recorder, control, task })
     }
 
-    /// Ends the follower and expects it to say nothing more than that.
+    /// Ends the follower and checks that it makes no other call.
     pub(crate) fn finish(self) -> Result<()> {
         self.control.shutdown();
         self.runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! Lasting slots: what goes on after a connection broke, and what does not.
+//! Lasting slots: what continues after a connection broke, and what does not.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -21,7 +21,7 @@ fn server(major: u32, settings: &Settings) -> Result<Server> {
     Ok(server)
 }
 
-/// A follower with a lasting slot that stands.
+/// A follower with an established lasting slot.
 fn lasting(server: Server, change: impl FnOnce(&mut FollowerConfig)) -> Result<Fixture> {
     let fixture = Fixture::follow_with(server, |config| {
         config.slot.name = Some("shop".parse().expect("a name"));
@@ -32,7 +32,7 @@ fn lasting(server: Server, change: impl FnOnce(&mut FollowerConfig)) -> Result<F
 }
 
 impl Fixture {
-    /// What comes next, but for commits without changes.
+    /// The next event, except commits without changes.
     fn happens(&self) -> Result<Event> {
         loop {
             match self.runtime.block_on(self.recorder.next())? {
@@ -49,7 +49,7 @@ impl Fixture {
         }
     }
 
-    /// It goes on, perhaps after more than one try.
+    /// The stream continues, perhaps after more than one attempt.
     fn resumed(&self) -> Result<()> {
         loop {
             match self.happens()? {
@@ -84,10 +84,9 @@ impl Fixture {
     }
 }
 
-/// Nothing that is committed while there is no connection is lost, nothing comes twice, and a definition that changed
-/// meanwhile is noticed.
+/// No commit without a connection is lost, none is delivered twice, and a definition that changed meanwhile is noticed.
 fn an_epoch_goes_on(major: u32) -> Result<()> {
-    // Without event triggers, which would tell of the definition.
+    // Without event triggers, which would report the definition.
     let fixture = lasting(server(major, &Settings::default())?, |config| config.ensure_publication = false)?;
     assert_eq!(fixture.slots()?, SLOT);
     assert_eq!(shorts(&fixture.after("INSERT INTO pk VALUES (1, 'a')")?), ["+1,a,-"]);
@@ -115,7 +114,7 @@ fn an_epoch_goes_on(major: u32) -> Result<()> {
     let server = &fixture.server;
     let count = server.psql("SELECT count(*) FROM pg_replication_slots")?;
     assert_eq!(count, "1");
-    // Its end drops the slot.
+    // The end of the epoch drops the slot.
     let Fixture { runtime, server, control, task, .. } = fixture;
     control.shutdown();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await })??;
@@ -133,8 +132,8 @@ fn an_epoch_goes_on_18() -> Result<()> {
     an_epoch_goes_on(18)
 }
 
-/// The epoch ends while the slot is being looked at: it is dropped over the connection that looks, since a new one may lead elsewhere. Here
-/// none is let in.
+/// The epoch ends during a read of the slot's state: the slot is dropped over the same connection, since a new one may lead to another server. Here
+/// none is accepted.
 #[test]
 fn a_look_does_not_lose_the_connection() -> Result<()> {
     let fixture = lasting(server(15, &Settings::default())?, |_| {})?;
@@ -163,14 +162,14 @@ fn a_look_does_not_lose_the_connection() -> Result<()> {
     Ok(())
 }
 
-/// A transaction that was being sent when the connection broke comes again as a whole.
+/// A transaction that was being sent when the connection broke is sent again as a whole.
 #[test]
 fn a_transaction_is_not_torn() -> Result<()> {
     let fixture = lasting(server(15, &Settings::default())?, |_| {})?;
     for round in 0..5 {
         let first = round * 100_000;
         fixture.server.psql(&format!("INSERT INTO ix SELECT 0, g FROM generate_series({first}, {first} + 9000) g"))?;
-        // The client has not heard all of it yet, most likely.
+        // Most likely the client has not received all of it yet.
         fixture.server.psql(&format!("SELECT pg_terminate_backend({})", fixture.walsender()?))?;
         let mut rows = None;
         loop {
@@ -193,7 +192,7 @@ fn a_transaction_is_not_torn() -> Result<()> {
     Ok(())
 }
 
-/// The server process holds on to a slot whose connection it does not know to be gone.
+/// The server process holds the slot, without knowing that its connection is broken.
 #[test]
 fn a_walsender_left_behind_is_ended() -> Result<()> {
     let fixture = lasting(server(15, &Settings::default())?, |config| config.silence_max = Duration::from_secs(3))?;
@@ -204,7 +203,7 @@ fn a_walsender_left_behind_is_ended() -> Result<()> {
     fixture.server.psql("INSERT INTO pk VALUES (1, 'a')")?;
     let why = fixture.suspended()?;
     ensure!(why.contains("still in use"), "{why}");
-    // Only now can it take the signal.
+    // Only now can it receive the signal.
     process::resume(walsender)?;
     fixture.resumed()?;
     assert_eq!(shorts(&fixture.runtime.block_on(fixture.recorder.changes())?), ["+1,a,-"]);
@@ -212,7 +211,7 @@ fn a_walsender_left_behind_is_ended() -> Result<()> {
     Ok(())
 }
 
-/// What begins anew, with a slot that is made anew: whatever leaves a doubt about what was missed.
+/// Cases that end the epoch and its slot: anything that leaves a doubt about what was missed.
 fn doubts_end_the_epoch(major: u32) -> Result<()> {
     let fixture = lasting(server(major, &Settings::default())?, |_| {})?;
     let drop = format!("PERFORM pg_drop_replication_slot('{SLOT}')");
@@ -233,7 +232,7 @@ fn doubts_end_the_epoch(major: u32) -> Result<()> {
             "moved or created again",
         ),
     ] {
-        // Between two connections of the follower, which comes again after a tenth of a second.
+        // Between two connections of the follower, which reconnects after a tenth of a second.
         let sql = format!(
             "DO $$ BEGIN LOOP
                 PERFORM pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND active;
@@ -269,7 +268,7 @@ fn doubts_end_the_epoch_18() -> Result<()> {
     doubts_end_the_epoch(18)
 }
 
-/// What a dead process left is dropped; what a living one uses is left alone.
+/// The slot of a dead process is dropped; that of a living one is left alone.
 #[test]
 fn names_are_for_one_at_a_time() -> Result<()> {
     let server = server(15, &Settings::default())?;
@@ -287,7 +286,7 @@ fn names_are_for_one_at_a_time() -> Result<()> {
     first.finish()
 }
 
-/// A server that shuts down waits until its walsenders have confirmed all.
+/// A server that shuts down waits until its walsenders have confirmed everything.
 #[test]
 fn a_shutdown_of_the_server_is_not_held_up() -> Result<()> {
     let fixture = lasting(server(18, &Settings::default())?, |_| {})?;
@@ -300,7 +299,7 @@ fn a_shutdown_of_the_server_is_not_held_up() -> Result<()> {
     fixture.server.stop(StopMode::Fast)
 }
 
-/// Log that an open transaction holds back counts, too: the slot goes, and a new one comes with its end.
+/// Log that an open transaction holds back counts, too: the slot is dropped, and a new one is created after the transaction.
 fn a_slot_that_holds_too_much_goes(name: Option<&str>) -> Result<()> {
     let server = server(15, &Settings::default())?;
     server.psql("CREATE TABLE big(t text)")?;
@@ -341,7 +340,7 @@ fn a_lasting_slot_that_holds_too_much_goes() -> Result<()> {
     a_slot_that_holds_too_much_goes(Some("shop"))
 }
 
-/// A stream that stands still for too long is given up before it counts as dead.
+/// A stream that does not advance for too long is given up before it counts as dead.
 #[test]
 fn a_late_stream_is_given_up() -> Result<()> {
     let fixture = lasting(server(15, &Settings::default())?, |config| config.slot.lag_max = Duration::from_secs(2))?;
@@ -359,7 +358,7 @@ fn a_late_stream_is_given_up() -> Result<()> {
     fixture.finish()
 }
 
-/// The server gives a slot up that holds too much for it.
+/// The server invalidates a slot that holds too much log.
 #[test]
 fn an_invalidated_slot_is_made_anew() -> Result<()> {
     let settings = Settings::default().with("max_slot_wal_keep_size = 1MB").with("min_wal_size = 32MB");

@@ -5,7 +5,7 @@ use freshet_testbed::MysqlSettings;
 
 use crate::fixture::{Database, Event, Fixture, shorts};
 
-/// An account that can be locked out.
+/// An account that can be locked.
 const ACCOUNT: &str = "
     CREATE USER follower@'%' IDENTIFIED BY 'f';
     GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO follower@'%';
@@ -56,7 +56,7 @@ fn survives(server: Database) -> Result<()> {
     }
     fixture.recorder.passes(fixture.end()?)?;
 
-    // What is no longer there cannot be delivered: a new epoch.
+    // A purged file cannot be delivered: a new epoch.
     lock_out(&fixture, "LOCK")?;
     kill_dump(&fixture)?;
     match fixture.recorder.next_state()? {
@@ -71,7 +71,7 @@ fn survives(server: Database) -> Result<()> {
     renewed(&fixture)?;
     fixture.check(&[("INSERT INTO t VALUES (7)", "+7")])?;
 
-    // So does another run of the server, even if it is as it was.
+    // So does another run of the server, even if its state is the same.
     fixture.server.restart()?;
     match fixture.recorder.next_state()? {
         Event::Suspended(_) => {}
@@ -80,7 +80,7 @@ fn survives(server: Database) -> Result<()> {
     renewed(&fixture)?;
     fixture.check(&[("INSERT INTO t VALUES (8)", "+8")])?;
 
-    // Silence is no sign of life; heartbeats are.
+    // Without packets the stream counts as dead; heartbeats keep it alive.
     fixture.server.pause()?;
     match fixture.recorder.next_state()? {
         Event::Suspended(why) => assert!(why.contains("silent"), "{why}"),
@@ -92,7 +92,7 @@ fn survives(server: Database) -> Result<()> {
     fixture.finish()
 }
 
-/// The epoch goes on; attempts that failed meanwhile were told.
+/// The epoch continues; failed attempts in between were reported.
 fn resumed(fixture: &Fixture) -> Result<()> {
     loop {
         match fixture.recorder.next_state()? {
@@ -111,7 +111,7 @@ fn renewed(fixture: &Fixture) -> Result<()> {
             Event::Suspended(_) => {}
             Event::Disconnected(_) => ended = true,
             Event::Connected(_) if ended => return Ok(()),
-            // The server sends what is there before it misses what is not.
+            // The server sends what it has before it reports what is missing.
             Event::Resumed if !ended => {}
             other => bail!("{other:?}"),
         }

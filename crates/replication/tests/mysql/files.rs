@@ -1,4 +1,4 @@
-//! The servers' own binlog files: every event is understood, every checksum holds, and no cut or changed byte passes.
+//! The servers' own binlog files: every event is understood, every checksum is right, and no truncated or changed byte passes.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ fn damaged(bytes: &[u8], checksum: Checksum) -> Result<()> {
         let cut = bytes.get(..cut).unwrap_or_default();
         ensure!(Event::decode(cut, checksum).is_err(), "a cut event was understood: {cut:x?}");
     }
-    // In the flags the server itself changes a bit.
+    // The server itself changes one bit of the flags.
     for at in (0..bytes.len()).filter(|at| checksum == Checksum::Crc32 && !(17..19).contains(at)) {
         let mut changed = bytes.to_vec();
         if let Some(byte) = changed.get_mut(at) {

@@ -1,4 +1,4 @@
-//! A server, a follower of it, and a record of what the follower says.
+//! A server, a follower of it, and a record of the follower's calls.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use freshet_types::{Cell, Change, ChangeSet, Commit, Epoch, Lsn, TableId, TableN
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Longest wait for anything that should happen at once.
+/// Longest wait for events that should happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server of the family.
@@ -49,7 +49,7 @@ impl Database {
     }
 }
 
-/// What the follower said.
+/// A call of the follower.
 #[derive(Debug)]
 pub(crate) enum Event {
     Connected(Identity),
@@ -59,7 +59,7 @@ pub(crate) enum Event {
     Disconnected(String),
 }
 
-/// Records what the follower says.
+/// Records the follower's calls.
 #[derive(Default)]
 pub(crate) struct Recorder {
     events: Mutex<Vec<Event>>,
@@ -88,7 +88,7 @@ impl Recorder {
         }
     }
 
-    /// The next event but commits.
+    /// The next event that is not a commit.
     pub(crate) fn next_state(&self) -> Result<Event> {
         loop {
             match self.next()? {
@@ -105,7 +105,7 @@ impl Recorder {
         }
     }
 
-    /// The next commit that changes anything.
+    /// The next commit with changes.
     pub(crate) fn commit(&self) -> Result<Commit> {
         loop {
             match self.next()? {
@@ -158,7 +158,7 @@ impl Sink for Recorder {
     }
 }
 
-/// The columns that a test has told.
+/// The columns that a test has declared.
 #[derive(Default)]
 pub(crate) struct Catalogue {
     pub(crate) names: TableNames,
@@ -183,7 +183,7 @@ impl Schemas for Catalogue {
     }
 }
 
-/// A server, a follower of it, and what it says.
+/// A server, its follower, and the record of its calls.
 pub(crate) struct Fixture {
     runtime: Runtime,
     pub(crate) server: Database,
@@ -211,7 +211,7 @@ impl Fixture {
         Ok(Self { runtime, server, catalogue, recorder, control, task })
     }
 
-    /// Ends the follower and expects it to say nothing more than that.
+    /// Ends the follower and checks that it makes no other call.
     pub(crate) fn finish(self) -> Result<()> {
         self.control.shutdown();
         self.runtime.block_on(async {
@@ -223,21 +223,21 @@ impl Fixture {
         }
     }
 
-    /// Ends the follower, and leaves the server.
+    /// Ends the follower and returns the server.
     pub(crate) fn stop(self) -> Result<Database> {
         self.control.shutdown();
         self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.task).await })??;
         Ok(self.server)
     }
 
-    /// The changes of the next commit after a statement, in short.
+    /// The changes of the next commit after a statement, in short form.
     pub(crate) fn after(&self, sql: &str) -> Result<Vec<String>> {
         self.server.sql(sql)?;
         let commit = self.recorder.commit().with_context(|| sql.to_owned())?;
         Ok(shorts(&commit.changes))
     }
 
-    /// Checks what a table of statements leads to, one commit each.
+    /// Checks the changes of a table of statements, one commit each.
     pub(crate) fn check(&self, table: &[(&str, &str)]) -> Result<()> {
         for (sql, expected) in table {
             assert_eq!(self.after(sql)?.join(" "), *expected, "{sql}");
@@ -245,7 +245,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// The end of the log, as everybody else reads it.
+    /// The log end, read over another connection.
     pub(crate) fn end(&self) -> Result<Lsn> {
         let status = self.server.sql("SHOW MASTER STATUS")?;
         let mut fields = status.split('\t');
@@ -255,7 +255,7 @@ impl Fixture {
     }
 }
 
-/// A row in short: values, `-` for NULL, `?` for what is not known.
+/// A row in short form: values, `-` for NULL, `?` for unknown values.
 fn short(row: &[Cell]) -> String {
     let cell = |cell: &Cell| match cell {
         Cell::Null => "-".into(),
@@ -266,7 +266,7 @@ fn short(row: &[Cell]) -> String {
     row.iter().map(cell).collect::<Vec<_>>().join(",")
 }
 
-/// Changes in short.
+/// Changes in short form.
 pub(crate) fn shorts(changes: &ChangeSet) -> Vec<String> {
     let ChangeSet::Rows(changes) = changes else { return vec!["everything".into()] };
     let change = |change: &Change| match change {

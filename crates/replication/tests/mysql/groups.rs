@@ -1,4 +1,4 @@
-//! What is told of transactions, statements and positions.
+//! The commits from transactions and statements, and their positions.
 
 use anyhow::{Context, Result, bail};
 use freshet_testbed::MysqlSettings;
@@ -24,20 +24,20 @@ fn follow(server: Database) -> Result<Fixture> {
 fn groups_become_commits(server: Database) -> Result<()> {
     let fixture = follow(server)?;
     fixture.check(&[
-        // What a savepoint takes back is not in the log.
+        // The log does not contain changes that a savepoint rolled back.
         (
             "BEGIN; INSERT INTO t VALUES (1, 'a'); SAVEPOINT s; INSERT INTO t VALUES (2, 'b'); ROLLBACK TO s; \
              INSERT INTO t VALUES (3, 'c'); COMMIT",
             "+1,a +3,c",
         ),
-        // Nothing of a transaction that is rolled back; a table without transactions has groups of its own.
+        // A rolled-back transaction has no changes; a non-transactional table has groups of its own.
         ("BEGIN; INSERT INTO t VALUES (4, 'd'); ROLLBACK; INSERT INTO m VALUES (1)", "+1"),
         ("DELETE FROM m", "-1"),
     ])?;
     if fixture.server.is_mariadb() {
         fixture.check(&[("BEGIN; INSERT INTO t VALUES (5, 'e'); INSERT INTO m VALUES (2); ROLLBACK", "+2")])?;
     }
-    // More than is held row by row.
+    // More rows than are stored one by one.
     fixture.server.sql("SET GLOBAL max_allowed_packet = 1 << 30")?;
     let many: Vec<String> = (100..10_101).map(|id| format!("({id}, NULL)")).collect();
     fixture.check(&[(&format!("INSERT INTO t VALUES {}", many.join(",")), "any"), ("DELETE FROM t", "any")])?;
@@ -111,7 +111,7 @@ fn distributed(fixture: &Fixture) -> Result<()> {
         ("XA START 'a'; INSERT INTO t VALUES (1, 'one'); XA END 'a'; XA COMMIT 'a' ONE PHASE", "+1,one"),
         ("XA START 'b'; INSERT INTO t VALUES (2, 'two'); XA END 'b'; XA PREPARE 'b'; XA COMMIT 'b'", "+2,two"),
     ])?;
-    // One that is prepared does not show before it is committed.
+    // A prepared transaction is reported when it is committed.
     fixture.server.sql(
         "XA START 'c', 'branch', 7; INSERT INTO t VALUES (3, 'three'); XA END 'c', 'branch', 7; XA PREPARE 'c', 'branch', 7",
     )?;
@@ -141,7 +141,7 @@ fn distributed(fixture: &Fixture) -> Result<()> {
     fixture.check(&[("XA COMMIT 'e'", "everything")])
 }
 
-/// The stream reaches what others read as the end of the log, and commits are named as proofs name them.
+/// The stream reaches the log end that other connections read, and commits have the names of visibility proofs.
 fn positions(fixture: &Fixture) -> Result<()> {
     for sql in [
         "INSERT INTO t VALUES (20, 'x')",
@@ -159,7 +159,7 @@ fn positions(fixture: &Fixture) -> Result<()> {
     while fixture.recorder.take().is_some() {}
     fixture.server.sql("INSERT INTO t VALUES (21, 'x')")?;
     let commit = fixture.recorder.commit()?;
-    // MariaDB may have written a checkpoint behind it.
+    // MariaDB may have written a checkpoint after it.
     assert!(commit.end <= fixture.end()?);
     match commit.id {
         CommitId::Position(end) => {

@@ -33,7 +33,7 @@ fn every_kind_of_change(server: Database) -> Result<()> {
         ("DELETE FROM pk ORDER BY id", "-2,é, -3,w,-"),
         ("UPDATE pk, keyless SET pk.v = 'x'; INSERT INTO keyless VALUES (1, 'a')", "+1,a"),
     ])?;
-    // A cell beyond what is kept, and packets of more than 16 MiB.
+    // A value that is too large to store, and packets of more than 16 MiB.
     fixture.server.sql("SET GLOBAL max_allowed_packet = 1 << 30")?;
     fixture.check(&[
         ("INSERT INTO pk VALUES (1, 'a', REPEAT('z', 1025))", "+1,a,?"),
@@ -41,13 +41,13 @@ fn every_kind_of_change(server: Database) -> Result<()> {
         ("UPDATE pk SET big = REPEAT('z', 20000000)", "1,a,?>1,a,?"),
         ("UPDATE pk SET big = 'small'", "1,a,?>1,a,small"),
     ])?;
-    // What cascades do is not in the log.
+    // The log does not contain the effects of cascades.
     fixture.check(&[
         ("INSERT INTO parent VALUES (1)", "+1"),
         ("INSERT INTO child VALUES (5, 1)", "+5,1"),
         ("DELETE FROM parent", "-1"),
     ])?;
-    // Without names, and with others than there are, any row may have changed.
+    // Without names, and with a wrong number of names, any row may have changed.
     fixture.catalogue.learn("keyless", &["id"]);
     fixture.check(&[
         ("INSERT INTO keyless VALUES (2, 'b'), (3, 'c')", "any"),
@@ -83,7 +83,7 @@ fn generated(fixture: &Fixture) -> Result<()> {
         ("UPDATE g SET a = 2", "1,2,3>2,3,4"),
         ("SET binlog_row_image = MINIMAL; DELETE FROM g", "-2,3,4"),
     ])?;
-    // What follows from other columns changes with them, without being named.
+    // Generated columns change with the columns that they depend on, without being named.
     fixture
         .server
         .sql("CREATE TABLE h (id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL, s INT AS (a + 2) STORED, b INT)")?;
@@ -91,7 +91,7 @@ fn generated(fixture: &Fixture) -> Result<()> {
     fixture.catalogue.learn("h", &["id", "a", "v", "s", "b"]);
     fixture.check(&[
         ("INSERT INTO h (id, a) VALUES (1, 1)", "+1,1,2,3,-"),
-        // MariaDB leaves virtual ones out of new images: no tag rests on them.
+        // MariaDB omits virtual columns in new images: no tag tests them.
         (
             "SET binlog_row_image = MINIMAL; UPDATE h SET a = 2",
             if fixture.server.is_mariadb() { "1,?,?,?,?>1,2,=,4,=" } else { "1,?,?,?,?>1,2,3,4,=" },
@@ -102,7 +102,7 @@ fn generated(fixture: &Fixture) -> Result<()> {
         ),
     ])?;
     if !fixture.server.is_mariadb() {
-        // One that is a key changes with what it is made of, without being named.
+        // A generated column that is a key changes with its source, without being named.
         fixture.server.sql("CREATE TABLE k (a INT, s INT AS (a + 2) STORED PRIMARY KEY, b INT)")?;
         fixture.recorder.commit()?;
         fixture.catalogue.learn("k", &["a", "s", "b"]);
@@ -132,7 +132,7 @@ fn images(fixture: &Fixture) -> Result<()> {
         ("SET binlog_row_image = MINIMAL; UPDATE pk SET id = 2", "1,?,?>2,=,="),
         ("SET binlog_row_image = MINIMAL; UPDATE pk SET v = NULL, big = NULL", "2,?,?>2,-,-"),
         ("SET binlog_row_image = MINIMAL; INSERT INTO pk (id) VALUES (9)", "+9,?,?"),
-        // MySQL leaves all columns out, and so tells nothing.
+        // MySQL omits all columns, so nothing is known.
         (
             "SET binlog_row_image = MINIMAL; INSERT INTO keyless () VALUES ()",
             if fixture.server.is_mariadb() { "+-,-" } else { "any" },
@@ -154,7 +154,7 @@ fn every_kind_of_change_on_mysql() -> Result<()> {
     every_kind_of_change(Database::mysql(&MysqlSettings::default())?)
 }
 
-/// Columns, a value for each, and what is told of it.
+/// Columns, a value for each, and the value that is reported.
 type Type = (&'static str, &'static str, &'static str);
 
 const TYPES: &[Type] = &[
@@ -205,12 +205,12 @@ const TYPES: &[Type] = &[
     ("SET('a','b','c')", "'a,c'", "?"),
     ("POINT", "ST_GeomFromText('POINT(1 2)')", "?"),
     ("GEOMETRY", "NULL", "-"),
-    // Whether its sign is told depends on the version, and so what is told of those behind.
+    // Whether its sign is in the log depends on the version, and so do the signs of the columns behind it.
     ("YEAR", "2024", "?"),
     ("INT", "42", "42"),
 ];
 
-/// All types in one table, so that one that is misread displaces those behind it.
+/// All types in one table, so that a misread value displaces those behind it.
 fn every_type(server: Database, more: &[Type]) -> Result<()> {
     let types: Vec<_> = TYPES.iter().chain(more).chain(&[("INT", "43", "43")]).collect();
     let names: Vec<String> = (0..types.len()).map(|at| format!("c{at}")).collect();
@@ -228,7 +228,7 @@ fn every_type(server: Database, more: &[Type]) -> Result<()> {
     let assignments: Vec<String> = names.iter().map(|name| format!("{name} = NULL")).collect();
     assert_eq!(fixture.after(&format!("UPDATE t SET {}", assignments.join(", ")))?, [format!("{expected}>{nulls}")]);
     if fixture.server.is_mariadb() {
-        // Without signedness what has the highest bit is one of two numbers.
+        // Without signedness, a value with the highest bit set is one of two numbers.
         fixture.server.sql("SET GLOBAL binlog_row_metadata = NO_LOG")?;
         let unsure = |(kind, value, told): &&Type| {
             let highest_bit = kind.contains("UNSIGNED") || value.starts_with('-');

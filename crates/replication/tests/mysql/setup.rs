@@ -1,4 +1,4 @@
-//! What is missing is said, with what to do.
+//! Missing requirements are reported, with the remedy.
 
 use anyhow::{Result, bail};
 use freshet_testbed::{Mariadb, MysqlSettings};
@@ -44,7 +44,7 @@ fn what_mariadb_lacks_is_said() -> Result<()> {
     let server = refused(server, None, &["binlog_format is MIXED", "SET GLOBAL binlog_format = 'ROW'"])?;
     drop(server);
     let server = privileges(Database::mariadb(MysqlSettings::default())?)?;
-    // One that receives changes and does not log them.
+    // A server that receives changes and does not log them.
     server.sql(&format!(
         "CHANGE MASTER TO master_host='127.0.0.1', master_port={}, master_user='root', master_password='freshet'; \
          SET GLOBAL server_id = 2; START SLAVE",

@@ -1,4 +1,4 @@
-//! Readings of what is visible are true of every commit that they prove, also where MariaDB commits out of order.
+//! A proof is right about every commit that it shows, also where MariaDB commits out of order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ async fn write(upstream: Upstream, writer: usize) -> Result<()> {
     Ok(())
 }
 
-/// What is visible now, as each server says it.
+/// What is visible now, in each server's form.
 async fn proof(client: &mut Client) -> Result<Visible> {
     if !client.server().is_mariadb {
         let executed = client.query("SELECT @@GLOBAL.gtid_executed").await?;
@@ -39,7 +39,7 @@ async fn proof(client: &mut Client) -> Result<Visible> {
     Ok(Visible::UpTo(Lsn::in_binlog(file, value(1)?.parse()?).context("position")?))
 }
 
-/// Readings, each with the rows that a query saw afterwards.
+/// Proofs, each with the rows that a query saw afterwards.
 async fn read(upstream: Upstream, done: Arc<AtomicBool>) -> Result<Vec<(Visible, Vec<String>)>> {
     let mut client = Client::connect(&upstream).await?;
     let mut readings = Vec::new();
@@ -75,7 +75,7 @@ fn proofs_are_true(server: Database) -> Result<()> {
     let readings = runtime.block_on(reader)??;
     assert!(readings.len() > 50, "{} readings", readings.len());
     for (proof, seen) in &readings {
-        // What each writer wrote last is all that it wrote before.
+        // The last write of each writer implies all its earlier ones.
         let last = |writer: usize| {
             let own = seen.iter().filter_map(|id| id.parse::<usize>().ok()).find(|id| id / TRANSACTIONS == writer);
             own.map_or(writer * TRANSACTIONS, |id| id + 1)

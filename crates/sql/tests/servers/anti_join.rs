@@ -1,4 +1,4 @@
-//! Random queries of rows that meet no row of others.
+//! Random queries for rows that match no row of another table.
 
 use crate::queries::Queries;
 
@@ -6,7 +6,7 @@ use crate::queries::Queries;
 const KEYS: &[&str] = &["a", "b", "a", "b", "id", "n", "s"];
 
 impl Queries<'_> {
-    /// A condition on rows inside: mostly equalities.
+    /// A condition on inner rows: mostly equalities.
     fn of_inside(&mut self, alias: &str) -> String {
         let (x, y) = (self.random.below(3), self.random.below(3));
         let one = self.random.one_of(&["'x'", "'y'", "'X'", "'xy'", "'ss'"]);
@@ -22,7 +22,7 @@ impl Queries<'_> {
         }
     }
 
-    /// That a row meets none.
+    /// A condition that a row matches none.
     fn meets_none(&mut self, alias: &str) -> String {
         let (own, key) = (self.random.one_of(KEYS).to_owned(), self.random.one_of(KEYS).to_owned());
         let (one, two) =
@@ -66,7 +66,7 @@ impl Queries<'_> {
         }
     }
 
-    /// What stands behind SELECT.
+    /// A query without SELECT.
     pub(crate) fn absent(&mut self) -> String {
         let none = self.meets_none("x");
         let on = self.on("x", "y", &["x", "y"]);

@@ -1,11 +1,11 @@
-//! After a commit every result that is another one now must have been hit, by the tags that it had before.
+//! After a commit, every changed result must have been invalidated by the tags that it had before.
 //!
-//! Queries of all shapes are asked of random tables, then again within transactions that change some rows and are rolled back,
-//! so that each meets the same tables and the same tags. Old rows of some tables are told as PostgreSQL does
-//! without REPLICA IDENTITY FULL, or MySQL under `binlog_row_image = MINIMAL`: by the primary key alone. What is hit although its answer is the same counts, too: a table
-//! of these needless hits, the worst shapes first, is printed at the end.
+//! Queries of all forms are run on random tables, then again within transactions that change some rows and are rolled back, so that each finds the
+//! same tables and the same tags. Old rows of some tables have the primary key alone, as in PostgreSQL without REPLICA IDENTITY FULL, or in MySQL
+//! under `binlog_row_image = MINIMAL`. Invalidations without a change of the answer are counted, too: a table of these is printed at the end, the
+//! worst forms first.
 //!
-//! `FRESHET_TAG_CHANGES` sets how many changes are made to each server (`make soak-tags`).
+//! `FRESHET_TAG_CHANGES` sets the number of changes on each server (`make soak-tags`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -19,50 +19,50 @@ use crate::conditions::{ROWS, Stored, cell, create, mariadb, mysql, set_deferred
 use crate::queries::{COLUMNS, Queries, TABLES};
 use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, client, views};
 
-/// Changes to each server, if nothing else is asked for.
+/// Changes on each server, by default.
 const CHANGES: usize = 500;
-/// Queries that are asked around each change.
+/// Queries that are run around each change.
 const TOGETHER: usize = 8;
-/// Changes around which the same are asked.
+/// Changes around which the same queries are run.
 const CHANGES_OF_GROUP: usize = 25;
 /// Groups between which the tables stay the same.
 const GROUPS: usize = 20;
 
-/// A query with what it depends on.
+/// A query with its dependencies.
 struct Asked {
     shape: [&'static str; 2],
     text: String,
     tags: Vec<Tag>,
-    /// The rows that it shows, and how many at most, if others would be as right.
+    /// For an unordered LIMIT: the rows that it may return, and the limit.
     open: Option<(String, usize)>,
 }
 
-/// A transaction: its statements, and its changes as the stream tells them.
+/// A transaction: its statements, and its changes as the stream reports them.
 struct Commit {
     script: String,
     changes: Vec<Change>,
 }
 
-/// How often results of one shape were hit.
+/// How often results of one form were invalidated.
 #[derive(Default)]
 struct Precision {
-    /// Results, each once for each commit.
+    /// Results, counted once for each commit.
     asked: usize,
-    /// Commits after which they were others.
+    /// Commits that changed them.
     changed: usize,
     needless: usize,
     /// Those of them by a tag for any row.
     by_any_row: usize,
-    /// Those that were others and whose rows are told by their keys.
+    /// Changed results with result keys or member keys.
     keyed: usize,
 }
 
-/// Makes commits. Rows are as they were before the first.
+/// Creates commits. Each begins with the original rows.
 struct Writer<'r> {
     random: &'r mut Random,
     postgres: bool,
     stored: &'r [Stored],
-    /// Tables whose old rows are told by the primary key alone.
+    /// Tables whose old rows have the primary key alone.
     keyed: &'r [bool],
 }
 
@@ -90,11 +90,11 @@ impl Writer<'_> {
         commit
     }
 
-    /// A change of the row with this number, or one that adds another.
+    /// A change of the row with this number, or an insertion of another.
     fn change(&mut self, id: usize, free: usize) -> (String, Change) {
         let table = self.random.below(self.stored.len());
         let Stored { name, relation, rows } = &self.stored[table];
-        // What the stream says of an old row.
+        // The old row in the stream.
         let told = |mut old: Row| {
             if self.keyed[table] {
                 old[1..].fill(Cell::Absent);
@@ -118,7 +118,7 @@ impl Writer<'_> {
             kind => {
                 let mut new = old.clone();
                 if self.keyed[table] && !self.postgres {
-                    // Nor what did not change at all, by MySQL.
+                    // With MySQL, neither are unchanged values.
                     new.fill(Cell::Unchanged);
                 } else if self.keyed[table] && self.random.below(4) == 0 {
                     // Large values that did not change are not sent.
@@ -145,7 +145,7 @@ impl Writer<'_> {
     }
 }
 
-/// Queries, their tags told by the server; those of each group in its zone.
+/// Queries with tags computed by the server; those of each group in its time zone.
 fn analysed(
     upstream: Upstream<'_>,
     catalog: &Catalog,
@@ -190,18 +190,18 @@ fn analysed(
         .collect())
 }
 
-/// A query some of whose tags its answer tells.
+/// A query with deferred tags.
 struct Told {
-    /// Its place among all.
+    /// Its place among all queries.
     place: usize,
-    /// The columns that tell, of so many.
+    /// The columns of the answer that give them, and the number of columns.
     columns: Vec<usize>,
     width: usize,
-    /// Question for what the rows hold in them.
+    /// A query for the rows' values in these columns.
     rows: String,
 }
 
-/// Adds the tags that rows of the answers tell. What these show, by their places.
+/// Adds the tags from the rows of the answers, by the queries' places.
 fn tell_rows(
     upstream: Upstream<'_>,
     (zones, names): (&[&str], &str),
@@ -223,7 +223,7 @@ fn tell_rows(
     let mut shown = HashMap::new();
     for (told, number) in cuts.iter().zip(numbers) {
         let Bound { top, keys, tags, join_keys, page } = &mut bounds[told.place].1;
-        // An error is no answer: then a row that cannot be read stands for all.
+        // An error has no answer: then an unreadable row stands for all.
         let answer = answers.get(&number).map(|answer| answer.split_once('|').unwrap_or((answer, "")));
         shown.extend(answer.map(|(_, shown)| (told.place, shown.to_owned())));
         let rows = answer.map_or_else(|| vec![Vec::new()], |(answer, _)| told.rows_of(answer));
@@ -242,7 +242,7 @@ fn tell_rows(
 }
 
 impl Told {
-    /// What the answer to its question says of each row.
+    /// The values of each row, from the answer to its query.
     fn rows_of<'a>(&self, answer: &'a str) -> Vec<Vec<Field<'a>>> {
         let (count, rows) = answer.split_once(';').unwrap_or(("0", ""));
         let row = |text: &'a str| {
@@ -256,10 +256,10 @@ impl Told {
     }
 }
 
-/// The number of the question before all changes, then those behind each of them.
+/// The number of the query before all changes, then the numbers after each of them.
 type Numbers = (usize, Vec<usize>);
 
-/// The same where the replica identity of these tables is their primary key, which all have.
+/// The same with the primary key as replica identity of these tables.
 fn with_keys<'s>(catalog: &Catalog, tables: impl Iterator<Item = &'s Stored>) -> Catalog {
     let numbers: HashSet<TableId> = tables.map(|stored| stored.relation.table).collect();
     let tables = numbers
@@ -269,7 +269,7 @@ fn with_keys<'s>(catalog: &Catalog, tables: impl Iterator<Item = &'s Stored>) ->
     catalog.with_anew(catalog.version, &numbers, tables.collect())
 }
 
-/// As many changes as fit between two makings of the tables; how many these are.
+/// As many changes as fit between two creations of the tables; returns their number.
 fn batch(
     upstream: Upstream<'_>,
     random: &mut Random,
@@ -288,7 +288,7 @@ fn batch(
     let catalog = with_keys(&catalog, stored.iter().zip(&keyed).filter(|(_, keyed)| **keyed).map(|(table, _)| table));
     let zones: Vec<&str> = (0..GROUPS).map(|_| zone(random, postgres)).collect();
     let (catalog, views) = views::create(upstream, random, &catalog)?;
-    // To some the capital of `i` is another letter.
+    // In some collations the capital of `i` is another letter.
     let names = random.one_of(&["utf8mb4", "utf8mb4 COLLATE utf8mb4_turkish_ci"]);
     let all = analysed(upstream, &catalog, random, dialect, (&zones, names), views)?;
     let mut asker = Server::new(upstream);
@@ -324,7 +324,7 @@ fn batch(
     Ok(commits.iter().flatten().map(|commit| commit.changes.len()).sum())
 }
 
-/// Whether a result is not a right answer any more. `all`: one that is; if more than one would be, all rows that may be shown.
+/// Whether a result is no longer a correct answer. `all`: a correct one; if there are several, all rows that may be returned.
 fn is_another(before: &str, open: Option<&(String, usize)>, all: &str) -> bool {
     let rows = |text: &str| if text == "none" { Vec::new() } else { text.split(',').map(str::to_owned).collect() };
     let Some((shown, rows_max)) = open else { return before != all };
@@ -334,7 +334,7 @@ fn is_another(before: &str, open: Option<&(String, usize)>, all: &str) -> bool {
     shown.len() != count || shown.iter().any(|row| take(row).is_none())
 }
 
-/// Whether one result was hit where it had to be.
+/// Whether one result was invalidated if necessary.
 fn judge(
     asked: &Asked,
     (before, behind): &Numbers,
@@ -345,7 +345,7 @@ fn judge(
     let Some(before) = answers.get(before) else { return Ok(()) };
     ensure!(!is_another(before, asked.open.as_ref(), before), "{}: {:?} of {before}", asked.text, asked.open);
     for (commit, number) in commits.iter().zip(behind) {
-        // An error is no answer: a row on which the result does not depend may raise it (see `analyze/mod.rs`).
+        // An error has no answer: a row on which the result does not depend may raise it (see `analyze/mod.rs`).
         let Some(after) = answers.get(number) else { continue };
         let hits = |tag: &&Tag| tag.rows != RowSet::Later && commit.changes.iter().any(|change| tag.may_be_hit(change));
         let hit = asked.tags.iter().find(hits);
@@ -367,7 +367,7 @@ fn judge(
     Ok(())
 }
 
-/// The worst shapes first.
+/// The worst forms first.
 fn report(changes: usize, found: &BTreeMap<[&'static str; 2], Precision>) -> String {
     let mut lines: Vec<_> = found.iter().collect();
     lines.sort_by_key(|(_, precision)| std::cmp::Reverse(precision.needless * 1_000 / precision.asked.max(1)));

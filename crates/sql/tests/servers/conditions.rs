@@ -1,5 +1,5 @@
-//! What no tag says does not matter: a query over tables without the rows that no tag matches has the same answer, and so has
-//! one over tables whose other columns hold anything.
+//! Rows and columns without a tag do not matter: a query over tables without the rows that no tag matches has the same answer, and so has one over
+//! tables with other values in the columns that no tag names.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, client};
 pub(crate) const ROWS: usize = 18;
 const KEY_QUERIES_AT_ONCE: usize = 7;
 
-/// A table as the server and the stream have it.
+/// A table on the server and in the stream.
 pub(crate) struct Stored {
     pub(crate) name: &'static str,
     pub(crate) relation: Arc<Relation>,
@@ -31,7 +31,7 @@ pub(crate) fn types(postgres: bool) -> [ValueType; COLUMNS.len()] {
     [Int, Int, Int, Numeric, k, s, e, Date, Timestamp, TimestampTz, Float4, Float8]
 }
 
-/// The values of a row but its id, as SQL has them.
+/// The values of a row without its id, as SQL.
 pub(crate) fn values(random: &mut Random, postgres: bool) -> [&'static str; COLUMNS.len() - 1] {
     let dates: &[&str] = if postgres { &["NULL", "'infinity'", "'0044-03-15 BC'"] } else { &["NULL", "'0000-00-00'"] };
     let moments: &[&str] = if postgres { &["'-infinity'"] } else { &["'0000-00-00 00:00:00'"] };
@@ -99,7 +99,7 @@ pub(crate) fn values(random: &mut Random, postgres: bool) -> [&'static str; COLU
     ]
 }
 
-/// Settings under which dates are read and shown in ways of their own.
+/// Settings with unusual forms of dates, for input and output.
 pub(crate) fn zone(random: &mut Random, postgres: bool) -> &'static str {
     if postgres {
         random.one_of(&[
@@ -127,14 +127,14 @@ pub(crate) fn cell((value_type, value): (ValueType, &str)) -> Cell {
     }
 }
 
-/// The tables, each with another one in which the columns of the same rows hold other values.
+/// Creates the tables, each with a second one in which the columns of the same rows have other values.
 pub(crate) fn create(upstream: Upstream<'_>, random: &mut Random) -> Result<Vec<Stored>> {
     let postgres = matches!(upstream, Upstream::Postgres(_));
     let columns = if postgres {
         "a INT, b INT, n NUMERIC(6,1), k BIGINT, s VARCHAR(12), e TEXT COLLATE \"C\", d DATE, t TIMESTAMP(3), \
          z TIMESTAMPTZ, f REAL, g DOUBLE PRECISION"
     } else {
-        // Not NOT NULL: there zero dates are NULL to IS NULL, but not in a sub-query.
+        // Not NOT NULL: IS NULL is true of zero dates there, but not in a sub-query.
         "a INT, b INT, n DECIMAL(6,1), k BIGINT UNSIGNED, s VARCHAR(12), e VARCHAR(12) COLLATE utf8mb4_bin, \
          d DATE, t DATETIME(3), z TIMESTAMP(3) NULL, f FLOAT, g DOUBLE"
     };
@@ -167,7 +167,7 @@ fn filtered(stored: &Stored, tags: &[&Tag]) -> String {
     let matters = |row: &Row| {
         tags.iter().any(|tag| match &tag.rows {
             RowSet::Where(terms) => terms.iter().all(|term| term.may_hold(&stored.relation, row)),
-            // Another tag says which.
+            // Another tag determines the rows.
             RowSet::Later => false,
             _ => true,
         })
@@ -190,7 +190,7 @@ fn scrambled(stored: &Stored, tags: &[&Tag]) -> String {
     format!("(SELECT {} FROM {name} o JOIN other_{name} z ON z.old = o.id)", columns.join(", "))
 }
 
-/// Questions that must have one answer.
+/// Queries that must have the same answer.
 struct Asked {
     whole: String,
     /// With fewer rows, with other columns.
@@ -211,14 +211,14 @@ fn ask(asker: &mut Server<'_>, stored: &[Stored], catalog: &Catalog, query: &str
     (first, Asked { whole, parts })
 }
 
-/// Adds the deferred tags of all, as the server tells their keys; returns how many have some.
+/// Adds the deferred tags of all, with keys from the server; returns how many have some.
 pub(crate) fn set_deferred(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]) -> Result<usize> {
-    // Of some the least and the greatest key.
+    // For some, the minimum and maximum of the keys.
     for (_, Bound { join_keys, .. }) in analysed.iter_mut().skip(1).step_by(3) {
         let _ = join_keys.as_mut().is_some_and(JoinKeys::ask_for_ranges);
     }
     let lineages: Vec<&JoinKeys> = analysed.iter().filter_map(|(_, bound)| bound.join_keys.as_ref()).collect();
-    // As the proxies ask: each as a prepared statement, or several in one query.
+    // As the proxy does: each as a prepared statement, or several in one query.
     let (at_once, between, first) = if let Upstream::Postgres(_) = upstream {
         (1, '|', "\\pset null NULL\n")
     } else {
@@ -308,7 +308,7 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
     for (first, Asked { whole, parts }) in &asked {
         let Some(answer) = answers.get(first) else { continue };
         for (question, part) in parts {
-            // In another order of tables a sum may be calculated of rows that another condition would have dropped, and overflow.
+            // With another order of tables, a sum may be computed for rows that another condition would have dropped, and overflow.
             let Some(other) = answers.get(question) else {
                 failed += 1;
                 continue;
@@ -328,12 +328,12 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
     Ok(())
 }
 
-/// Derived tables in derived tables are joins of dozens: to weigh all orders of these takes hours.
+/// Nested derived tables are joins of dozens of tables: considering all join orders takes hours.
 fn settings() -> MysqlSettings {
     MysqlSettings::default().with("optimizer-search-depth = 4")
 }
 
-/// MariaDB 10.11 joins nested outer joins wrongly by join buffers: the number of rows depends on `join_buffer_size`.
+/// MariaDB 10.11 computes nested outer joins wrongly with join buffers: the number of rows depends on `join_buffer_size`.
 pub(crate) fn mariadb() -> Result<Mariadb> {
     Mariadb::start(&settings().with("optimizer-switch = outer_join_with_cache=off"))
 }

@@ -1,4 +1,4 @@
-//! Where the lexer takes a constant out of a text, the server reads the same bytes there.
+//! If the lexer takes a constant out of a text, the server reads the same bytes there.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use freshet_types::Dialect;
 
 use crate::{Random, Server, Upstream, unhex};
 
-/// A constant in some quoting, with what may be between constants.
+/// A constant with some quoting, and the text that may be between constants.
 fn odd_list(random: &mut Random) -> String {
     const PIECES: &[&str] = &[
         "a", "B", "é", "😀", "''", "\"\"", "'", "\"", "\\'", "\\\"", "\\\\", "\\n", "\\t", "\\r", "\\b", "\\0", "\\Z",

@@ -1,13 +1,13 @@
-//! Random queries that are cut in an order which their answer does not show, wherever they stand.
+//! Random queries with a LIMIT whose sort key is not in the answer, at any place of a statement.
 
 use crate::queries::{COLUMNS, NUMBERS, Queries};
 
 impl Queries<'_> {
-    /// What makes rows of the table of x and of others, sorted without ties and cut.
+    /// Rows of the table of x and of others, with an order without ties and LIMIT.
     fn cut_rows(&mut self, list: &str, group: &str) -> String {
         let (one, two) = (self.random.one_of(NUMBERS).to_owned(), self.random.one_of(NUMBERS).to_owned());
         let on = self.on("x", "y", &["x", "y"]);
-        // Where MySQL sorts by what an outer join may put NULLs in place of, the answer depends on the plan.
+        // If MySQL sorts by a column that an outer join may replace by NULL, the answer depends on the plan.
         let kind = self.random.below(12);
         let kind = if kind == 1 && !self.postgres { 0 } else { kind };
         let (from, several) = match kind {
@@ -55,7 +55,7 @@ impl Queries<'_> {
         }
     }
 
-    /// What stands behind SELECT.
+    /// A query without SELECT.
     pub(crate) fn paged(&mut self) -> String {
         let value = self.of_x();
         let number = self.random.one_of(NUMBERS);

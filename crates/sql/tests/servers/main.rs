@@ -1,12 +1,12 @@
-//! What is said of statements against the servers themselves.
+//! The analysis of statements compared with real servers.
 //!
-//! * `values` and `postgres_values`: where a server says that a column equals a constant, the tag and the row meet;
-//! * `constants`: where the lexer takes a constant out of a text, the server reads the same bytes there;
-//! * `changes`: after a commit every result that is another one now was hit; and how many were that are not (`make soak-tags`);
-//! * `conditions`: rows that no tag matches, and columns that no tag names, can be changed without changing an answer; the
-//!   keys that lead from rows to others are read from the server as the statement says that is written for that.
+//! * `values` and `postgres_values`: if a server says that a column equals a constant, the tag matches the row;
+//! * `constants`: if the lexer takes a constant out of a text, the server reads the same bytes there;
+//! * `changes`: after a commit every changed result was invalidated; results that were invalidated without a change are counted (`make soak-tags`);
+//! * `conditions`: rows that no tag matches, and columns that no tag names, can be changed without changing an answer; the key queries are run on the
+//!   server.
 //!
-//! Questions are asked in batches through procedures or functions, which make an error no answer.
+//! Queries are sent in batches through procedures or functions, so that an error has no answer.
 
 mod anti_join;
 mod changes;
@@ -48,7 +48,7 @@ impl Upstream<'_> {
     }
 }
 
-/// Questions and answers of one server.
+/// The queries and answers of one server.
 struct Server<'s> {
     of: Upstream<'s>,
     script: String,
@@ -65,7 +65,7 @@ impl<'s> Server<'s> {
         self.script.push('\n');
     }
 
-    /// From here on the session has this collation and asks by procedures made under it.
+    /// From here on the session has this collation and uses procedures created under it.
     fn connection(&mut self, names: &str, number: usize) {
         if let Upstream::Postgres(_) = self.of {
             self.say(&format!(
@@ -87,7 +87,7 @@ impl<'s> Server<'s> {
         self.say("DELIMITER ;");
     }
 
-    /// A question's number; its text is a SELECT list and more.
+    /// Adds a query, a SELECT list and more; returns its number.
     fn ask(&mut self, procedure: &str, rest: &str) -> usize {
         self.questions += 1;
         if let Upstream::Postgres(_) = self.of {
@@ -99,9 +99,9 @@ impl<'s> Server<'s> {
         self.questions
     }
 
-    /// The answers by number; questions that were refused have none.
+    /// The answers by number; queries that failed have none.
     fn answers(mut self) -> Result<HashMap<usize, String>> {
-        // The last line loses its blanks, so that it must not be an answer.
+        // The last line loses its blanks, so it must not be an answer.
         self.say("SELECT 'the end';");
         let answers = self.of.sql(&self.script)?;
         let between = if let Upstream::Postgres(_) = self.of { '|' } else { '\t' };
@@ -123,7 +123,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     digits.collect()
 }
 
-/// Small and the same every time.
+/// A small generator with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -139,7 +139,7 @@ impl Random {
     }
 }
 
-/// Where MySQL's and MariaDB's tables are, and PostgreSQL's.
+/// The database of MySQL's and MariaDB's tables, and the schema of PostgreSQL's.
 const DATABASE: &str = "freshet";
 const PUBLIC: &str = "public";
 
@@ -172,12 +172,12 @@ fn catalog(schema: &str, tables: &[Described<'_>]) -> Catalog {
     Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
 }
 
-/// What a statement depends on, as far as it is known before it runs.
+/// The dependencies of a statement that are known before it runs.
 fn tags(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>], client: Client) -> Result<Vec<Tag>> {
     Ok(bound(dialect, catalog, sql, own, client)?.tags)
 }
 
-/// A client of a server in this zone.
+/// A client with this time zone.
 fn client(zone: &str) -> Client {
     Client { utc: zone.contains("TimeZone = 'UTC'"), ..Client::PLAIN }
 }

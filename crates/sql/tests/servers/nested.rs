@@ -1,13 +1,13 @@
-//! Random query blocks within others: derived tables and common table expressions that show the columns of a table, so that
-//! any condition may stand outside of them, and sub-selects within conditions.
+//! Random nested query blocks: derived tables and common table expressions with the columns of a table, so that any condition may be outside them,
+//! and sub-selects in conditions.
 
 use crate::queries::{COLUMNS, NUMBERS, Queries};
 
-/// Columns by which rows can be grouped or merged so that it is sure which values are shown.
+/// Columns that can be grouped or merged with a certain result.
 const GROUPED: [&str; 4] = ["a", "b", "k", "d"];
 
 impl Queries<'_> {
-    /// A query in brackets that shows [`COLUMNS`].
+    /// A query in parentheses with [`COLUMNS`].
     pub(crate) fn block(&mut self, depth: usize) -> String {
         let kind = self.random.below(17);
         match kind {
@@ -67,7 +67,7 @@ impl Queries<'_> {
         self.block(depth)
     }
 
-    /// The columns under their names, some of them from others of the same type.
+    /// The columns under their names, some replaced by others of the same type.
     fn list(&mut self, alias: &str) -> String {
         let swap = self.random.below(4);
         let other = self.random.below(6);
@@ -82,7 +82,7 @@ impl Queries<'_> {
         COLUMNS.map(column).join(", ")
     }
 
-    /// FROM and WHERE of one to two tables or blocks, and the alias whose columns are shown.
+    /// FROM and WHERE with one or two tables or blocks, and the alias whose columns are returned.
     fn block_rows(&mut self, depth: usize) -> (String, &'static str) {
         let inner = if depth > 0 && self.random.below(3) == 0 { self.nested(depth - 1) } else { "{ta}".to_owned() };
         let single = self.random.below(3) == 0;
@@ -134,7 +134,7 @@ impl Queries<'_> {
     fn merged_side(&mut self, table: &str) -> String {
         let condition = if self.random.below(2) == 0 { String::new() } else { format!(" WHERE {}", self.atom(&["w"])) };
         let list = if self.random.below(3) == 0 {
-            // Few columns of many values, so that rows are equal.
+            // Few columns with many equal values, so that rows are equal.
             let column = |name: &str| match name {
                 "a" | "b" => format!("w.{name}"),
                 "id" => "w.a AS id".to_owned(),
@@ -151,7 +151,7 @@ impl Queries<'_> {
         format!("SELECT {list} FROM {table} w{condition}")
     }
 
-    /// A column, or NULL in its place, of one type or another.
+    /// A column, or NULL in its place, with one type or another.
     fn null_or(&mut self, name: &str) -> String {
         let value = match (self.random.below(3), name) {
             (0, "a" | "b") => self.of(
@@ -222,7 +222,7 @@ impl Queries<'_> {
         }
     }
 
-    /// A FROM clause with a block under the name of x, maybe joined with y.
+    /// A FROM clause with a block as x, which may be joined with y.
     pub(crate) fn nested_from(&mut self, join: &str) -> (String, &'static [&'static str]) {
         let block = self.nested(2);
         let on = self.on("x", "y", &["x", "y"]);

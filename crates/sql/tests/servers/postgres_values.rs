@@ -1,5 +1,4 @@
-//! The same of PostgreSQL: wherever it says that a column equals a constant or is less, the tag and the row meet; under zones
-//! and styles of dates of all kinds.
+//! The same for PostgreSQL: if it says that a column equals a constant or is less, the tag matches the row; with various time zones and date styles.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -151,10 +150,10 @@ const UUIDS: &[&str] = &[
     "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12",
 ];
 
-/// In the place of a cast: without quotation marks.
+/// Instead of a cast: without quotation marks.
 const NUMBER: &str = "number";
 
-/// What columns of a type are compared with, and its casts, with the types that a parameter would be declared to be.
+/// Constants to compare columns of a type with, and its casts, each with the type that a parameter would be declared with.
 fn constants(value_type: ValueType) -> (&'static [&'static str], &'static [(&'static str, u32)]) {
     match value_type {
         ValueType::Float4 | ValueType::Float8 => (
@@ -182,7 +181,7 @@ fn constants(value_type: ValueType) -> (&'static [&'static str], &'static [(&'st
     }
 }
 
-/// Under which constants are read, and dates shown.
+/// Settings for reading constants and printing dates.
 const SETTINGS: &[&str] = &[
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, MDY';",
     "SET TimeZone = 'Europe/Berlin'; SET DateStyle = 'SQL, DMY';",
@@ -191,7 +190,7 @@ const SETTINGS: &[&str] = &[
     "SET TimeZone = '<x>-167:59<y>'; SET DateStyle = 'ISO, DMY';",
 ];
 
-/// Casts, with the type that a parameter would be declared to be.
+/// Casts, with the type that a parameter would be declared with.
 const CASTS: &[(&str, u32)] =
     &[("", 0), ("", 0), ("", 0), ("::date", 1082), ("::timestamp", 1114), ("::timestamptz", 1184)];
 
@@ -249,7 +248,7 @@ struct Asked {
     tag: Vec<Vec<Term>>,
 }
 
-/// The tables, and the rows as the stream has them. Values that a type refuses are left out.
+/// The tables, and the rows in the form of the stream. Values that a type refuses are skipped.
 fn store(server: Upstream<'_>) -> Result<HashMap<(usize, usize), String>> {
     let mut script = String::from(
         "CREATE FUNCTION put(q text) RETURNS void LANGUAGE plpgsql AS \
@@ -310,7 +309,7 @@ fn condition(random: &mut Random, at: usize, settings: &str) -> Result<Asked> {
     };
     let sql = filled(&written(one), &written(two));
     let catalog = catalog(PUBLIC, &[(&format!("v{at}"), &[("id", ValueType::Int), ("c", COLUMNS[at].1)])]);
-    // Parameters of a declared type, or of the type that the server finds, are what constants are with a cast or without.
+    // A parameter with a declared type, or with the type that the server determines, is like a constant with a cast or without.
     let prepared = random.below(2) == 0 && one.1 != NUMBER && two.1 != NUMBER;
     let own = [one, two].map(|(text, _, declared_type)| {
         let value = ParameterValue::Text(text.as_bytes());

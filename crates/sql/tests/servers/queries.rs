@@ -1,9 +1,9 @@
-//! Random queries: conditions whose brackets are left out where the grammar allows it, so that the precedence of operators is
-//! the server's, joins of all kinds, sub-queries, and what may stand around them.
+//! Random queries: conditions without parentheses where the grammar allows it, so that the precedence of operators is the server's; joins of all
+//! kinds; sub-queries; and clauses around them.
 
 use crate::Random;
 
-/// Tables of the columns [`COLUMNS`]; names of tables in queries stand in braces.
+/// Tables with the columns [`COLUMNS`]; names of tables in queries are in braces.
 pub(crate) const TABLES: [&str; 4] = ["ta", "tb", "tc", "td"];
 /// In the order of the tables' rows.
 pub(crate) const COLUMNS: [&str; 12] = ["id", "a", "b", "n", "k", "s", "e", "d", "t", "z", "f", "g"];
@@ -11,21 +11,22 @@ pub(crate) const NUMBERS: &[&str] = &["a", "b", "n", "k"];
 const FLOATS: &[&str] = &["f", "g"];
 const DATES: &[&str] = &["d", "t", "z"];
 
-/// What stands behind SELECT where rows are sorted and cut.
+/// The parts of a query with ORDER BY and LIMIT, without SELECT.
 pub(crate) struct Cut {
     pub(crate) statement: String,
-    /// Question for its rows as one text; without LIMIT, if that leaves open which ones.
+    /// A query for its rows as one text; without LIMIT if that does not determine them.
     pub(crate) all: String,
-    /// Question for those that it shows, behind SELECT and without FROM.
+    /// A query for its rows, without SELECT and FROM.
     shown: String,
-    /// It has a LIMIT without ORDER BY, of so many rows.
+    /// It has a LIMIT of this many rows without ORDER BY.
     pub(crate) open: Option<usize>,
     /// The names of the columns of its rows.
     pub(crate) names: Vec<String>,
 }
 
 impl Cut {
-    /// Question for how many rows there are and what they hold in these columns, in order; then behind `|` what they show, if that is left open.
+    /// A query for the number of rows and their values in these columns, in order; then behind `|` their values if the query does not determine the
+    /// rows.
     pub(crate) fn rows(&self, columns: &[usize], postgres: bool) -> String {
         let text = if postgres { "::text" } else { "" };
         let cells: Vec<String> =
@@ -36,18 +37,18 @@ impl Cut {
         } else {
             format!("CONCAT(COUNT(*), ';', IFNULL(GROUP_CONCAT({row} SEPARATOR ';'), ''))")
         };
-        // PostgreSQL sorts for both what one of them wants sorted.
+        // PostgreSQL's order is used for both.
         let rows = if self.open.is_some() { format!("CONCAT({rows}, '|', {})", self.shown) } else { rows };
         format!("{rows} FROM (SELECT {}) q", self.statement)
     }
 }
 
-/// How rows are made and sorted that are then cut.
+/// The FROM clause and order of rows under LIMIT.
 struct Sorted {
     list: String,
     group: String,
     order: String,
-    /// Further sort keys, where there are ties without them.
+    /// Further sort keys, if the first has ties.
     others: Option<String>,
     /// Those of its columns that are compared.
     shown: Vec<String>,
@@ -58,9 +59,9 @@ struct Sorted {
 pub(crate) struct Queries<'r> {
     pub(crate) random: &'r mut Random,
     pub(crate) postgres: bool,
-    /// What the last query is made of: its SELECT and its FROM.
+    /// The kinds of SELECT and FROM of the last query.
     pub(crate) shape: [&'static str; 2],
-    /// Views that show [`COLUMNS`].
+    /// Views with the columns [`COLUMNS`].
     pub(crate) views: Vec<&'static str>,
 }
 
@@ -90,7 +91,7 @@ impl Queries<'_> {
     fn number(&mut self) -> String {
         let mysql = &["'1abc'", "'-1'", "'05'", "18446744073709551615", "1e0"];
         let both = &["0", "1", "2", "-1", "1.0", "'1'", "'0'", "3", "9007199254740992"];
-        // MySQL 8.0 rounds a fraction to look an integer of a derived table up, so its answer depends on how it runs a query.
+        // MySQL 8.0 rounds a fraction to look up an integer in a derived table, so its answer depends on the plan.
         self.of(both, &["'2'", "9007199254740993", "1.5", "-0.5", "0.5"], mysql)
     }
 
@@ -317,7 +318,7 @@ impl Queries<'_> {
         }
     }
 
-    /// What is left of a test that is made the opposite.
+    /// A test and its negation.
     fn negative_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
         let column = format!("{alias}.{}", self.random.one_of(&COLUMNS));
         let (one, two) = (self.atom(aliases), self.atom(aliases));
@@ -432,7 +433,7 @@ impl Queries<'_> {
         self.of(both, &["FULL JOIN"], &["CROSS JOIN", "STRAIGHT_JOIN"])
     }
 
-    /// The condition of a join: mostly an equality of columns, with more.
+    /// The condition of a join: mostly an equality of columns, and more.
     pub(crate) fn on(&mut self, left: &str, right: &str, all: &[&str]) -> String {
         let columns = (self.random.one_of(NUMBERS), self.random.one_of(NUMBERS));
         let equal = match self.random.below(10) {
@@ -522,7 +523,7 @@ impl Queries<'_> {
         format!("IFNULL(GROUP_CONCAT(CONCAT_WS(':', {shown}) ORDER BY {shown}), 'none')")
     }
 
-    /// A query whose rows are sorted, without ties, and cut. Its tables are in braces.
+    /// A query with an order without ties, and LIMIT. Its tables are in braces.
     pub(crate) fn cut(&mut self) -> Cut {
         if self.random.below(8) == 0 {
             return self.of_values();
@@ -556,7 +557,7 @@ impl Queries<'_> {
             0 => format!("LIMIT {rows} OFFSET {offset}"),
             1 if self.postgres => format!("OFFSET {offset} ROWS FETCH FIRST {rows} ROWS {ties}"),
             1 => format!("LIMIT {offset}, {rows}"),
-            // All rows, which show their keys.
+            // All rows, with their keys.
             2..=4 if others.is_some() => String::new(),
             _ => format!("LIMIT {rows}"),
         };
@@ -588,7 +589,7 @@ impl Queries<'_> {
         Cut { statement, all, shown, open, names }
     }
 
-    /// Rows that show no keys, cut in no order.
+    /// Rows without keys, with an unordered LIMIT.
     fn of_values(&mut self) -> Cut {
         self.shape = ["a LIMIT in no order", "values alone"];
         let sides: Vec<String> = (0..=self.random.below(3)).map(|_| self.side_of_values()).collect();
@@ -630,7 +631,7 @@ impl Queries<'_> {
         }
     }
 
-    /// What is joined with such rows.
+    /// Such rows joined with others.
     fn page(&mut self, page: &str, mut names: Vec<String>, mut shown: Vec<String>, alias: &str) -> Cut {
         self.shape = ["a page in FROM", "several tables"];
         let id = if names.len() == COLUMNS.len() { "id".to_owned() } else { format!("i{alias}") };
@@ -656,7 +657,7 @@ impl Queries<'_> {
 
     /// Rows as they are.
     fn listed(&mut self, aliases: &[&str], is_alone: bool) -> Sorted {
-        // Of the others, one shows a column that is not its key.
+        // Of the other tables, one returns a column that is not its key.
         let keyed = if self.random.below(2) == 0 { &aliases[..1] } else { aliases };
         let alias = self.random.one_of(if keyed.len() < aliases.len() { &aliases[1..] } else { aliases });
         let column = if is_alone || self.random.below(2) == 0 {
@@ -681,9 +682,9 @@ impl Queries<'_> {
             0 if is_alone => ("*".to_owned(), bare, column, vec![]),
             1 => (format!("{ids}, {qualified}"), bare, column, vec![column]),
             2 => (format!("{qualified} AS c, {ids}"), "c".to_owned(), "c", vec![]),
-            // A name alone is that of a column of the answer, which is another column of the table.
+            // An unqualified name is that of a column of the answer, which is another column of the table.
             3 if is_alone => (format!("{ids}, {other} AS {column}, {qualified} AS c"), bare, column, vec![column, "c"]),
-            // The column that sorts is not shown.
+            // The sort key is not in the answer.
             6 => (format!("{ids}, {other} + 1 AS d"), qualified, "d", vec!["d"]),
             4 => (format!("{ids}, {made} AS d, {qualified} AS c"), qualified, "c", vec!["d", "c"]),
             _ => (format!("{ids}, {qualified} AS c, {other} + 1 AS d"), qualified, "c", vec!["c", "d"]),
@@ -734,7 +735,7 @@ impl Queries<'_> {
         (format!("{from} {} {{tc}} z ON z.{three} = y.{four}", self.random.one_of(both)), &["x", "y", "z"])
     }
 
-    /// Rows of a join that only a pattern bounds.
+    /// Rows of a join with only a pattern as condition.
     fn by_pattern(&mut self) -> String {
         self.shape = ["rows", "a join by a pattern"];
         let (from, aliases) = self.joined();
@@ -743,7 +744,7 @@ impl Queries<'_> {
         format!("{} FROM {from} WHERE {}", self.group(&ids), self.text_atom(alias))
     }
 
-    /// What stands behind SELECT, its tables in braces. The answer `none` or `0` is of no rows, mostly.
+    /// A query without SELECT, its tables in braces. The answer `none` or `0` mostly means no rows.
     pub(crate) fn query(&mut self) -> String {
         match self.random.below(12) {
             0 | 1 => return self.by_pattern(),
@@ -754,7 +755,7 @@ impl Queries<'_> {
         }
         let (from, aliases) = self.from();
         let depth = self.random.below(4);
-        // A pattern alone is what leads from one table to others.
+        // A pattern alone is the start of the join path.
         let condition = match self.random.below(6) {
             0 => {
                 let alias = self.random.one_of(aliases);
@@ -766,7 +767,7 @@ impl Queries<'_> {
         let mut column = || format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS));
         let (one, two, three) = (column(), column(), column());
         let ids: Vec<String> = aliases.iter().map(|alias| format!("{alias}.id")).collect();
-        // Numbers that are equal are shown alike.
+        // Equal numbers are printed alike.
         let of_q = self.group(&[if self.postgres { "q.p::float8" } else { "q.p" }.to_owned(), "q.c".to_owned()]);
         let kind = self.random.below(18);
         self.shape[0] = match kind {

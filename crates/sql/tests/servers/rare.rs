@@ -1,14 +1,14 @@
-//! Shapes that chance makes too seldom elsewhere for what may be wrong with them to show.
+//! Forms of queries that the other modules create too seldom to find their faults.
 
 use crate::queries::Queries;
 
 impl Queries<'_> {
-    /// What stands behind SELECT.
+    /// A query without SELECT.
     pub(crate) fn rare(&mut self) -> String {
         if self.random.below(2) == 0 { self.of_null_branches() } else { self.of_ordered_rows() }
     }
 
-    /// A set operation some of whose branches have NULL in the place of a column, and a condition that NULL satisfies or not.
+    /// A set operation with NULL in place of a column in some branches, and a condition that NULL may satisfy.
     fn of_null_branches(&mut self) -> String {
         self.shape = ["rows", "branches of NULL"];
         let typed = if self.postgres { "NULL::int" } else { "CAST(NULL AS SIGNED)" };
@@ -33,7 +33,7 @@ impl Queries<'_> {
         )
     }
 
-    /// Rows compared by order, the first columns of which are equal often.
+    /// Comparisons of rows by order, whose first columns are often equal.
     fn of_ordered_rows(&mut self) -> String {
         self.shape = ["rows", "rows in order"];
         let (one, two) =

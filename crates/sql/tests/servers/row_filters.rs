@@ -1,11 +1,11 @@
-//! Random conditions on one row that no test of a column by constants tells.
+//! Random conditions on one row that are not tests of a column by constants.
 
 use crate::queries::{NUMBERS, Queries};
 
 const COMPARES: &[&str] = &["=", "=", "<>", "<", "<=", ">", ">="];
 
 impl Queries<'_> {
-    /// A condition on several columns of one alias, or on what is made of one.
+    /// A condition on several columns of one alias, or on an expression of one.
     pub(crate) fn residual_atom(&mut self, alias: &str) -> String {
         let condition = match self.random.below(10) {
             0 | 1 => self.of_columns(alias),
@@ -34,7 +34,7 @@ impl Queries<'_> {
         format!("{alias}.{}", self.random.one_of(names))
     }
 
-    /// Columns with columns of the same row.
+    /// Comparisons of columns of the same row.
     fn of_columns(&mut self, alias: &str) -> String {
         let compares = self.compares();
         let names: &[&str] = match self.random.below(7) {
@@ -111,7 +111,7 @@ impl Queries<'_> {
         }
     }
 
-    /// Times of day, and moments that are some time later.
+    /// Times of day, and timestamps plus an interval.
     fn of_times(&mut self, alias: &str) -> String {
         let compares = self.compares();
         let (one, two) = (self.column(alias, &["d", "t", "t", "z", "z"]), self.column(alias, &["d", "t", "z"]));

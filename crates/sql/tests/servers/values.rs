@@ -1,5 +1,5 @@
-//! Wherever a server says that a column equals a constant, is less, or like it, the tag and the row meet: all types, all
-//! collations whose values have normal forms, constants in the text and through prepared statements.
+//! If a server says that a column equals a constant, is less, or matches it, the tag must match the row: all types, all collations whose values have
+//! normal forms, constants in the text and through prepared statements.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use freshet_types::{Catalog, Cell, Dialect, Relation, RowSet, TableId, Term, Val
 
 use crate::{DATABASE, Random, Server, Upstream, catalog, tags, unhex};
 
-/// Numbers, and texts that are numbers more or less.
+/// Numbers, and texts that are more or less numbers.
 const NUMBERS: &[&str] = &[
     "0",
     "1",
@@ -131,7 +131,7 @@ const TEXTS: &[&str] = &[
     "12:00",
 ];
 
-/// Dates and times, some in spellings of their own.
+/// Dates and times, some in unusual forms.
 const DATES: &[&str] = &[
     "2020-01-01",
     "2020-01-02",
@@ -226,7 +226,7 @@ const BYTES: &[&str] = &[
     "UNHEX('x')",
 ];
 
-/// Constants as SQL: each with the value that the binary protocol would carry.
+/// Constants as SQL, each with its value in the binary protocol.
 fn constants(random: &mut Random, count: usize) -> Vec<(String, Own)> {
     let mut found: Vec<(String, Own)> = Vec::new();
     for number in NUMBERS {
@@ -268,7 +268,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''").replace('\0', "\\0"))
 }
 
-/// A column: its type, and its rows in the form in which the stream has them.
+/// A column: its type, and its rows in the form of the stream.
 struct Stored {
     definition: String,
     value_type: ValueType,
@@ -276,7 +276,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Whether a row that the server found may pass, and whether that was told by its value.
+    /// Whether a row that the server found may match, and whether its value decided it.
     fn meets(&self, tag: &[Vec<Term>], row: &[u8]) -> (bool, bool) {
         let relation = Relation { table: TableId(1), columns: vec!["c".into()] };
         let told = tag.iter().all(|terms| !terms.is_empty()) && self.value_type.normalise_text(row).is_some();
@@ -291,7 +291,7 @@ fn store(server: &Mysqld, types: &[String], values: &[String]) -> Result<Vec<Sto
     for (at, definition) in types.iter().enumerate() {
         let _ = writeln!(script, "CREATE TABLE v{at} (id INT PRIMARY KEY, c {definition});");
         let offset = if definition.starts_with("TIMESTAMP") { "+00" } else { "" };
-        // The shortest digits that make the very number: those of a FLOAT are shown in part.
+        // The shortest digits of the exact number; FLOAT columns print rounded.
         let shown = match definition.as_str() {
             "FLOAT" | "DOUBLE" => "c + 0e0".to_owned(),
             _ => format!("CONCAT(CAST(c AS BINARY), '{offset}')"),
@@ -334,7 +334,7 @@ fn store(server: &Mysqld, types: &[String], values: &[String]) -> Result<Vec<Sto
     Ok(found)
 }
 
-/// What must hold of the column in a row for the statement to depend on it: one of these, all of its terms; none: any row.
+/// The condition on the column that the statement depends on: one of these conjunctions; empty: any row.
 fn tag(catalog: &Catalog, names: &str, sql: &str, own: &[Parameter<'_>]) -> Result<Vec<Vec<Term>>> {
     // The procedure's text, which is of utf8mb4, is converted.
     let client = Client { as_sent: names.starts_with("utf8mb4"), ..Client::PLAIN };
@@ -346,7 +346,7 @@ fn tag(catalog: &Catalog, names: &str, sql: &str, own: &[Parameter<'_>]) -> Resu
     Ok(terms.collect())
 }
 
-/// A condition of the column with a constant, another one at hand.
+/// A condition on the column with a constant; `other` is a second constant.
 fn condition(random: &mut Random, (sql, own): &(String, Own), (other, _): &(String, Own)) -> String {
     let text = if let Own::Text(text) = own { text } else { "" };
     let pattern = match random.below(6) {
@@ -383,7 +383,7 @@ fn condition(random: &mut Random, (sql, own): &(String, Own), (other, _): &(Stri
     }
 }
 
-/// One question about one column, and what the tag says.
+/// One query about one column, and its tag.
 struct Asked {
     column: usize,
     sql: String,
@@ -404,7 +404,7 @@ fn values_meet(server: &Mysqld, types: &[String], connections: &[&str]) -> Resul
                 catalog(DATABASE, &[(&format!("v{at}"), &[("id", ValueType::Int), ("c", column.value_type)])]);
             for constant in &constants {
                 let (sql, own) = constant;
-                // Types without a normal form have no tags to go wrong.
+                // Types without a normal form have no tags.
                 let tagged = column.rows.values().any(|row| column.value_type.normalise_text(row).is_some());
                 if !tagged || random.below(connections.len() * 2) > 0 {
                     continue;

@@ -1,4 +1,4 @@
-//! Random views over the tables and over each other, that show the columns of a table.
+//! Random views over the tables and over each other, with the columns of a table.
 
 use anyhow::Result;
 use freshet_types::{Catalog, Column, RelationKind, ReplicaIdentity, Table, TableId, ValueType};
@@ -8,7 +8,7 @@ use crate::{DATABASE, PUBLIC, Random, Upstream};
 
 pub(crate) const VIEWS: [&str; 4] = ["va", "vb", "vc", "vd"];
 
-/// Makes the views anew, each over those before. What cannot be a view is left out.
+/// Creates the views again, each over those before. A query that cannot be a view is skipped.
 pub(crate) fn create(
     upstream: Upstream<'_>,
     random: &mut Random,

@@ -1,8 +1,8 @@
-//! What a tag asks of a row, in a few characters: the expectations of both families' tests are written so.
+//! A short form of tags, for the expectations of both families' tests.
 
 use freshet_types::{ComparedColumn, Pattern, Piece, Term, Test, Value, ValueType};
 
-/// `quoted`: texts stand in quotation marks.
+/// `quoted`: texts are in quotation marks.
 pub(crate) fn show_terms(terms: &[Term], quoted: bool) -> String {
     let value = |value: &Value| match value {
         Value::Int(int) => int.to_string(),

@@ -1,4 +1,4 @@
-//! memcached, Redis, the echo server; and servers that lie.
+//! memcached, Redis, the echo server; and servers that violate the protocol.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};

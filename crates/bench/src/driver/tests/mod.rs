@@ -1,6 +1,6 @@
-//! The drivers against real servers.
+//! The drivers with real servers.
 //!
-//! A test of a peer that is not installed is left out, and says so, unless `FRESHET_TEST_STRICT` is set.
+//! A test of a peer that is not installed is skipped with a message, unless `FRESHET_TEST_STRICT` is set.
 
 mod keyvalue;
 mod mysql;

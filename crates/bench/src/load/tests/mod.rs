@@ -1,5 +1,5 @@
-//! The loops against a server whose behaviour is known. Nothing here depends on how fast the machine is: bounds on
-//! latencies are lower ones that follow from the server's schedule, and counts are exact.
+//! The loops with a server whose behaviour is known. The tests do not depend on the speed of the machine: bounds of latencies are lower ones that
+//! follow from the server's schedule, and counts are exact.
 
 mod real;
 mod server;

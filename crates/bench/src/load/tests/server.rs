@@ -1,7 +1,7 @@
-//! A real server on the loopback that does what a test says, and the client for it.
+//! A real server on the loopback interface whose behaviour a test determines, and its client.
 //!
-//! A request is one byte: `o` when a connection is opened, `?` for a transaction. The answer is one byte too: `.` for
-//! success and `!` for a failure after which the connection can be used on.
+//! A request is one byte: `o` when a connection is opened, `?` for a transaction. The answer is one byte too: `.` for success and `!` for a failure
+//! after which the connection is still usable.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};

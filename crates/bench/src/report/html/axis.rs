@@ -1,4 +1,4 @@
-//! Axes: where a value lies, which ticks are shown, and what the axis says of itself.
+//! Axes: positions of values, ticks, and labels.
 
 use super::super::figures::number;
 

@@ -1,4 +1,4 @@
-//! Cards of access paths on a page: what goes in and what comes out beside each other, the three levels, freshness.
+//! Cards of access paths on a page: input and output beside each other, the three levels, freshness.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What a million queries cost on a machine that is paid by the hour.
+//! The cost of a million queries on a machine that is paid by the hour.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -52,7 +52,7 @@ impl Price {
     }
 }
 
-/// What the figures rest on.
+/// The assumptions of the figures.
 pub(super) fn assumption(prices: &[Price]) -> String {
     let shown: Vec<String> = prices.iter().map(Price::shown).collect();
     let measured =

@@ -1,9 +1,9 @@
-//! How many times the throughput of its database each target had, over all cells: a geometric mean, since the mean of a
-//! doubled and a halved throughput is one.
+//! Each target's throughput as a multiple of its database's, over all cells: a geometric mean, since the mean of a doubled and a halved throughput is
+//! one.
 //!
-//! The database of a target is the run's first of its dialect. All cells of a workload of a run weigh alike, and together as
-//! much as the workload does: 1 unless said otherwise, so that a workload that was measured at more numbers of connections is
-//! worth no more for it. The page takes other weights, and says which.
+//! The database of a target is the run's first of its dialect. All cells of a workload of a run have the same weight, and together the weight of the
+//! workload: 1 unless set otherwise, so that a workload does not count more if it was measured at more numbers of connections. The page accepts other
+//! weights, and shows which.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
-//! Runs as one page of HTML that needs nothing beside itself: no font, no script, no style from elsewhere.
+//! Runs as one self-contained page of HTML: no external font, script or style.
 //!
-//! The charts are drawn here, as SVG, so that they are there without JavaScript and in print; the script shows the values of
-//! what is pointed at, switches between light and dark, weighs the mean anew and hands out the data. Figures are those of the
-//! Markdown: what is rounded there is rounded here, and its tables are the page's.
+//! The charts are SVG and drawn here, so that they are visible without JavaScript and in print. The script shows the values under the pointer,
+//! switches between light and dark, changes the weights of the mean and exports the data. Figures are those of the Markdown, with the same rounding,
+//! and its tables are the page's.
 
 mod axis;
 mod bars;
@@ -41,7 +41,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// Hands out the figures of runs.
 const CSV: &str =
     "<button type=\"button\" data-download=\"csv\" data-name=\"freshet-bench.csv\">figures as CSV</button>";
-/// The page may use nothing but what stands in it, whatever a name in the results says.
+/// The page may use only its own contents, whatever a name in the results contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 /// What the page reckons with and shows beside runs.

@@ -1,4 +1,4 @@
-//! What was sampled during the rounds of a cell, the rounds side by side: what comes first, what grows, what breaks in.
+//! The samples during the rounds of a cell, with the rounds side by side: start-up effects, growth, drops.
 
 use std::fmt::Write as _;
 
@@ -86,7 +86,7 @@ fn per_second(load: &Load, warm_up: f64, said: impl Fn(f64) -> String) -> Vec<Va
     load.per_second.iter().enumerate().filter_map(value).collect()
 }
 
-/// What lies between two samples, at the later one. Counters that fell are those of a process that began anew.
+/// The difference between two samples, at the later one. Counters that fell belong to a restarted process.
 fn between(series: &[Sample], of: impl Fn(&Sample, &Sample) -> Option<(f64, String)>) -> Vec<Value> {
     let value = |pair: &[Sample]| {
         let [before, after] = pair else { return None };
@@ -127,7 +127,7 @@ mod tests {
     fn what_a_sample_cannot_say_is_left_out() {
         let sample =
             |at: f64, hits: f64, fills: f64| Sample { at, cache: Cache { hits, fills, ..Cache::default() }, memory: 0 };
-        // A quiet second, and a process that began anew.
+        // A second without load, and a restarted process.
         let series = [(0.0, 0.0, 0.0), (1.0, 9.0, 1.0), (2.0, 9.0, 1.0), (3.0, 0.0, 0.0), (4.0, 1.0, 1.0)];
         let series = series.map(|(at, hits, fills)| sample(at, hits, fills));
         let said: Vec<String> =

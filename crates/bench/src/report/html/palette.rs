@@ -1,9 +1,7 @@
-//! How targets are told apart: each has one colour, one marker and one dash on the whole page.
+//! The look of targets: each has one colour, one marker and one dash on the whole page.
 //!
-//! The colours are those of Okabe and Ito, which people see apart whatever their cones, the pale ones darker on white; the
-//! style sheet has them. There are
-//! fewer markers than colours, and their number has no common factor with that of the colours, so that no two targets of a
-//! page of 56 share both.
+//! The colours are those of Okabe and Ito, which people with any colour vision can distinguish, the pale ones darker on white; the style sheet has
+//! them. There are fewer markers than colours, and the two numbers have no common factor, so that no two targets of a page of 56 share both.
 
 use std::fmt::Write as _;
 
@@ -56,7 +54,7 @@ impl Palette {
         format!("m{}", self.index(name) % MARKERS)
     }
 
-    /// What stands for which of these.
+    /// The markers and colours of these names.
     pub(super) fn legend<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::from("<ul class=\"legend\">");
         for name in names {

@@ -1,5 +1,4 @@
-//! A run in words. The target that is spoken of first is the second of the command line, whatever its figures are; all
-//! others follow.
+//! A run in words. The first target in the text is the second of the command line, whatever its figures; all others follow.
 
 use std::fmt::Write as _;
 

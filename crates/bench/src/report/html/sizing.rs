@@ -1,4 +1,4 @@
-//! A sizing on a page: the miss-ratio curve with its knee, what was measured as points on it, tables.
+//! A sizing on a page: the miss-ratio curve with its knee, the measurements as points on it, tables.
 
 use std::fmt::Write as _;
 

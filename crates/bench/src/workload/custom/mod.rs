@@ -1,8 +1,8 @@
-//! `custom`: statements and parameters from a file of the user's (`docs/guide/bench-custom.md` describes it).
+//! `custom`: statements and parameters from a file of the user (`docs/guide/bench-custom.md` describes it).
 //!
-//! The file has what the other workloads have in code: parameters with their generators, and transactions with their
-//! statements, which become [`Statement`]s once the names in them are numbered. All mistakes that can be seen without a
-//! database are told before anything runs, with their lines.
+//! The file has what the other workloads have in code: parameters with their generators, and transactions with their statements, which become
+//! [`Statement`]s once the names in them are numbered. All mistakes that can be found without a database are reported before anything runs, with
+//! their lines.
 
 mod file;
 mod parameter;

@@ -1,4 +1,4 @@
-//! Parameters of a custom workload, and how their values are made.
+//! Parameters of a custom workload, and the generation of their values.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -62,7 +62,7 @@ impl Parameter {
             Source::Range(first, keys) => Value::Int(first.saturating_add_unsigned(keys.draw(random) as u64)),
             Source::Values(values, keys) => one(values, keys, random),
             Source::Query { found, .. } => {
-                // Nobody draws before the run was prepared.
+                // Nothing is drawn before the run was prepared.
                 found.get().map_or(Value::Null, |(values, keys)| one(values, keys, random))
             }
             Source::Text(least, most) => {

@@ -1,7 +1,7 @@
 //! Finds `:name` in a statement's text.
 //!
-//! A colon means other things as well: `::` is PostgreSQL's cast, and quotes and comments may hold anything. Comments are left
-//! out of the statement, since an apostrophe in one would look like a quote to whoever reads the text next.
+//! A colon has other meanings as well: `::` is PostgreSQL's cast, and quotes and comments may contain anything. Comments are removed from the
+//! statement, since a later reader of the text would take an apostrophe in one for a quote.
 
 use anyhow::{Result, bail, ensure};
 

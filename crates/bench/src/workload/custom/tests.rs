@@ -1,4 +1,4 @@
-//! Files that are read, and mistakes that are told.
+//! Files that are read, and mistakes that are reported.
 
 use super::*;
 use crate::target::Family;

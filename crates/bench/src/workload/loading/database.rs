@@ -1,4 +1,4 @@
-//! A connection for what is done before a run: making tables, looking what is there.
+//! A connection for the preparation of a run: creating tables, reading what exists.
 
 use std::io::Cursor;
 

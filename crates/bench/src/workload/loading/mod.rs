@@ -1,13 +1,13 @@
-//! Makes a workload's tables and fills them, on either family of servers.
+//! Creates a workload's tables and fills them, on either family of servers.
 //!
-//! What a [`Data`] describes is written once: its columns for each family, and its rows as steps that depend on their number and
-//! the seed alone. Rows go out in batches, as COPY or as INSERTs of many rows, while the next are made; each table's batches
-//! keep to one connection, so a table has its rows in the same order each time. Keys and indexes are built when the rows are
-//! there, except that MySQL's tables are their primary keys and get them at once.
+//! The contents of a [`Data`] are written once: its columns for each family, and its rows as steps that depend on their number and the seed only.
+//! Rows are sent in batches, as COPY or as INSERTs of many rows, while the next are generated. Each table's batches use one connection, so a table
+//! has its rows in the same order each time. Keys and indexes are built after the rows, except that MySQL's tables are clustered by their primary
+//! keys and get these at once.
 //!
-//! A row of the table `freshet_bench` says what was loaded. It is written first and completed last, so that half a load is told
-//! from a whole one. The licence to drop a table is the comment on that very table: names such as `title` and `player` are
-//! anybody's, and a table may have been made anew since.
+//! A row of the table `freshet_bench` records what was loaded. It is written first and completed last, so that an incomplete load is recognised. Only
+//! a comment on a table permits dropping it: names such as `title` and `player` may belong to another application, and a table may have been created
+//! again since.
 
 mod database;
 mod rows;
@@ -85,7 +85,7 @@ pub(super) fn bar() -> ProgressBar {
     bar
 }
 
-/// Drops what an earlier load made, and makes all anew. The number of rows.
+/// Drops the tables of an earlier load, and creates all of them again. Returns the number of rows.
 pub(super) async fn load<D: Data>(data: &D, target: &Target, bar: &ProgressBar) -> Result<u64> {
     let family = family(target)?;
     let tables = data.tables(family);
@@ -217,7 +217,7 @@ async fn fill<D: Data>(data: &D, target: &Target, tables: &[Table], bar: &Progre
     Ok(rows.count())
 }
 
-/// Sends the batches that are longer than that. False if their writer is gone.
+/// Sends the batches that are longer than that. False if their writer has ended.
 async fn send(rows: &mut Rows, at_least: usize, tables: &[Table], senders: &[mpsc::Sender<Batch>]) -> bool {
     while let Some((index, text)) = rows.take(at_least) {
         let Some(sender) = senders.get(index % senders.len().max(1)) else { return false };

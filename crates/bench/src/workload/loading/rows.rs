@@ -1,4 +1,4 @@
-//! Rows in the form in which each family takes many at once: COPY's text, or the VALUES of an INSERT.
+//! Rows in each family's bulk form: COPY's text, or the VALUES of an INSERT.
 
 use std::fmt::Write as _;
 

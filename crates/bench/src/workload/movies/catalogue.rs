@@ -1,7 +1,7 @@
-//! Where the movies of a run come from, and which of them are asked for.
+//! The source of a run's movies, and the movies that are requested.
 //!
-//! Made-up ones are known beforehand. Those of IMDb's files are known once they are in a database: the titles asked for are the
-//! movies with the most votes, so what a run needs is read from there, and the files are needed for the load alone.
+//! Generated ones are known beforehand. Those of IMDb's files are known once they are in a database: the requested titles are the movies with the
+//! most votes, so a run reads them from there, and only the load needs the files.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

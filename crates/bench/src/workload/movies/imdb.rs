@@ -167,7 +167,7 @@ impl Reading {
         }
     }
 
-    /// Somebody may be listed twice for a title, with the same character. The lines of a title follow each other.
+    /// A person may be listed twice for a title, with the same character. The lines of a title follow each other.
     fn add_characters(&mut self, (title, person): (i64, i64), characters: &str, rows: &mut Rows) -> Result<()> {
         let Some(list) = null(characters) else { return Ok(()) };
         let list: Vec<String> = serde_json::from_str(list).context("characters are no JSON list of texts")?;

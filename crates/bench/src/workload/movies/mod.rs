@@ -1,8 +1,8 @@
-//! Made-up movies, skewed like the real data set: the data of title-5 and of `freshet-bench demo`.
+//! Generated movies, skewed like the real data set: the data of title-5 and of `freshet-bench demo`.
 //!
-//! What matters for a cache in front of it: a title is a poor key (about 28 rows carry each popular one, only one to
-//! three of them of type `movie`, and they lie far apart in the table), rows fan out over joins (ten people per title),
-//! and a few people are in very many titles. The rows depend on the seed and the number of movies alone.
+//! The properties that matter for a cache: a title is a poor key (about 28 rows have each popular one, only one to three of them of type `movie`, and
+//! they are far apart in the table), joins return many rows (ten people per title), and a few people are in very many titles. The rows depend only on
+//! the seed and the number of movies.
 
 mod catalogue;
 pub(super) mod imdb;
@@ -28,7 +28,7 @@ use words::{FIRST_NAMES, LAST_NAMES, other_type, title_text};
 /// How many, and which.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Distinct movie titles, of which the first 969 are the ones asked for.
+    /// Distinct movie titles, of which the first 969 are requested.
     pub movies: usize,
     /// Of the rows.
     pub seed: u64,
@@ -195,7 +195,7 @@ fn add_parts(rows: &mut Rows, random: &mut Random, (id, people): (usize, usize))
         let category = if random.below(10) < 4 { random.pick(&CATEGORIES[..2]) } else { random.pick(&CATEGORIES[2..]) };
         rows.add(PRINCIPAL, &[Cell::int(id), Cell::int(ordering), Cell::int(person), Cell::Text(category), Cell::Null]);
         if matches!(category, "actor" | "actress") {
-            // The last name follows the ordering, so that nobody plays the same character twice in one title.
+            // The last name follows the ordering, so that no person plays the same character twice in one title.
             let character = format!("{} {}", random.pick(&FIRST_NAMES), LAST_NAMES[ordering % 32]);
             rows.add(CHARACTER, &[Cell::int(id), Cell::int(person), Cell::Text(&character)]);
         }

@@ -1,4 +1,4 @@
-//! What made-up titles, people and parts are called.
+//! Names of generated titles, people and parts.
 
 use std::fmt::Write as _;
 

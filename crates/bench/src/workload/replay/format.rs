@@ -1,4 +1,4 @@
-//! Which of the forms a log has, and all that is in it.
+//! The form of a log, and its contents.
 
 use anyhow::{Result, bail, ensure};
 
@@ -19,7 +19,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// By what stands at its beginning.
+    /// By the beginning of the text.
     fn of(text: &str) -> Result<Self> {
         let head = || text.lines().take(200);
         if head().any(|line| line.starts_with("# User@Host:") || line.starts_with("# Query_time:")) {

@@ -1,7 +1,7 @@
-//! MySQL's and MariaDB's general log: a line for each command, with the time, the connection's number, its name and its text.
+//! MySQL's and MariaDB's general log: a line for each command, with the time, the connection's id, its name and its text.
 //!
-//! MariaDB writes whole seconds, and only where they change; MySQL microseconds on each line. What was executed as a prepared
-//! statement stands there with its values written into it (`sql_prepare.cc`).
+//! MariaDB writes whole seconds, and only when they change; MySQL microseconds on each line. A prepared statement's execution has its values in the
+//! text (`sql_prepare.cc`).
 
 use super::log::{Log, Logged, Micros, SECOND, clock, date, days};
 

@@ -1,7 +1,7 @@
-//! A query log of a server, whichever of the five forms it has: statements with their times and sessions.
+//! A query log of a server, in any of the five forms: statements with their times and sessions.
 //!
-//! What cannot be sent again is left out and counted by its reason, since a replay that silently lacks a part of the load would be
-//! taken for the load.
+//! Statements that cannot be sent again are skipped and counted by their reason, since a replay that silently lacks a part of the load would be taken
+//! for the load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! `replay`: what a server's query log says was asked of it, by the same sessions, in the same order, at the same gaps.
+//! `replay`: the statements of a server's query log, with the same sessions, in the same order, at the same intervals.
 //!
-//! Each logged session is a connection, unless there are more at a time than connections: then some share one, which is said. A
-//! statement is sent when the log says (`--speed` times faster), or when its session's last one has been answered, if that is later.
-//! So unlike in an open loop a slow target delays what follows in the same session, as it would delay the application; how late each
-//! statement was is measured. Latency counts from when it was sent.
+//! Each logged session is a connection, unless there are more at a time than connections: then some share one, which is reported. A statement is sent
+//! at its time in the log (`--speed` times faster), or when its session's last one has been answered, if that is later. So unlike in an open loop, a
+//! slow target delays the following statements of the same session, as it would delay the application; the delay of each statement is measured.
+//! Latency counts from the time of sending.
 //!
-//! Statements are sent as they were: texts as texts, PostgreSQL's with parameters in the extended protocol. Results are listed by the shape of
-//! the text, its literals left out.
+//! Statements are sent as they were: texts as texts, PostgreSQL's with parameters in the extended protocol. Results are listed by the text without
+//! its literals.
 
 mod format;
 mod general;

@@ -1,8 +1,8 @@
 //! PostgreSQL's log: messages of `log_statement`, `log_min_duration_statement` and the like, as text or as CSV.
 //!
-//! A statement of the simple protocol is `statement: TEXT`; of the extended protocol `execute NAME: TEXT`, with the parameters in the
-//! DETAIL that follows. With a duration in front the line was written at the end, so the beginning is that much earlier. What
-//! `parse` and `bind` say is in the `execute`, too (`postgres.c`: `exec_simple_query`, `exec_execute_message`, `errdetail_params`).
+//! A statement of the simple protocol is `statement: TEXT`; of the extended protocol `execute NAME: TEXT`, with the parameters in the DETAIL that
+//! follows. With a duration in front the line was written at the end, so the start is earlier by it. The contents of `parse` and `bind` are in the
+//! `execute`, too (`postgres.c`: `exec_simple_query`, `exec_execute_message`, `errdetail_params`).
 
 use std::collections::HashMap;
 

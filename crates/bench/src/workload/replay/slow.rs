@@ -1,7 +1,7 @@
-//! MySQL's and MariaDB's slow log, which with `long_query_time = 0` holds every statement: entries that begin with comments.
+//! MySQL's and MariaDB's slow log, which with `long_query_time = 0` has every statement: entries that begin with comments.
 //!
-//! `# Time:` is the end of a statement (MySQL, to the microsecond), or a whole second that is written only where it changes
-//! (MariaDB); `SET timestamp` a whole second. The finer of them counts, less the duration where it is the end.
+//! `# Time:` is the end of a statement (MySQL, to the microsecond), or a whole second that is written only when it changes (MariaDB); `SET timestamp`
+//! is a whole second. The more precise of them is used, minus the duration if it is the end.
 
 use super::log::{Log, Logged, Micros, SECOND, date};
 

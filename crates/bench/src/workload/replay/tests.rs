@@ -1,4 +1,4 @@
-//! Sessions and shapes, and logs that real servers wrote.
+//! Sessions and normalized statements, and logs that real servers wrote.
 
 use super::*;
 

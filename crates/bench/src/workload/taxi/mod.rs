@@ -1,9 +1,7 @@
-//! `taxi-trips`: rows that are written all the time and read while they are new (the write-heavy load that was
-//! announced and never published).
+//! `taxi-trips`: rows that are written all the time and read while they are new (the write-heavy load that was announced and never published).
 //!
-//! A trip is inserted when it begins and updated when it ends, as a taxi company's operations would; what is read are the newest
-//! trips of a driver, a trip by its key, and the day's statistics of a zone. `--read-share` says how many of a hundred
-//! transactions read:
+//! A trip is inserted when it begins and updated when it ends, as a taxi company's operations would. The reads are the newest trips of a driver, a
+//! trip by its key, and the day's statistics of a zone. `--read-share` is the percentage of reading transactions:
 //!
 //! | transaction | statements |
 //! |---|---|
@@ -11,9 +9,9 @@
 //! | a zone's page (the other half) | count and averages of a day; fares by hour of a day |
 //! | a trip begins, or an earlier one of the connection's ends | one INSERT or one UPDATE |
 //!
-//! Zones and drivers are drawn by the distribution (`zipfian` unless said otherwise), for reads and writes alike: where most
-//! trips begin is also what is looked at most, so what is cached is what changes. Time goes on with the trips: each begins two
-//! seconds after the one before. Days are today and those before, the older the rarer.
+//! Zones and drivers are drawn by the distribution (`zipfian` unless set otherwise), for reads and writes alike: the zones with the most trips are
+//! read most, so the cached results change most. Time advances with the trips: each begins two seconds after the one before. Days are today and
+//! earlier ones, the older the rarer.
 
 mod rows;
 
@@ -87,9 +85,9 @@ const WRITES: [(&str, &str); 2] = [
 
 /// Trips of a connection that are under way at once.
 const UNDER_WAY: usize = 8;
-/// Days that are asked for, today included.
+/// Requested days, today included.
 const DAYS_ASKED: usize = 7;
-/// How far from the newest the trips that are asked for by their keys begin, at most.
+/// The largest distance from the newest trip at which trips that are read by their keys begin.
 const NEWEST: usize = 1000;
 
 /// The workload.

@@ -1,6 +1,6 @@
-//! The workloads on real servers: their data, their transactions, their questions.
+//! The workloads on real servers: their data, their transactions, their queries.
 //!
-//! Parts whose server is not installed are left out, and say so, unless `FRESHET_TEST_STRICT` is set.
+//! Parts whose server is not installed are skipped with a message, unless `FRESHET_TEST_STRICT` is set.
 
 mod movies;
 mod mysql;

@@ -1,4 +1,4 @@
-//! The workloads whose SQL says more than sysbench's, on MySQL: what MariaDB lets pass, it may not.
+//! Workloads with more SQL than sysbench's, on MySQL, which may refuse what MariaDB accepts.
 
 use freshet_testbed::{Mysql, MysqlSettings};
 

@@ -1,4 +1,4 @@
-//! Which operations, how often.
+//! The operations and their frequencies.
 
 use crate::random::Random;
 
@@ -83,7 +83,7 @@ impl Mix {
         matches!(self.parts().0, Scan)
     }
 
-    /// Where no other was asked for.
+    /// The default.
     pub(super) const fn distribution(self) -> Distribution {
         match self {
             Self::Core(CoreWorkload::D) => Distribution::Latest(0.99),

@@ -1,4 +1,4 @@
-//! Keys, mixes, and which rows are asked for.
+//! Keys, mixes, and the requested rows.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ fn fields_are_printable_and_repeat_themselves() {
     assert_ne!(row, Records::new(10, (3, 25), 2).row(5));
 }
 
-/// How often each row is asked for.
+/// The number of requests for each row.
 fn asked(workload: &Ycsb, ledger: &Ledger, draws: usize) -> HashMap<u64, usize> {
     let (mut random, mut counts) = (Random::new(3), HashMap::new());
     for _ in 0..draws {

@@ -1,4 +1,4 @@
-//! Ctrl-C ends a run cleanly, with what was measured.
+//! Ctrl-C ends a run cleanly, with the measurements until then.
 
 use std::process::Stdio;
 

@@ -1,7 +1,7 @@
-//! `freshet-bench`, against real servers and a real Freshet: what it measures is there, and what is wrong it says.
+//! `freshet-bench`, with real servers and a real Freshet: its figures exist, and it reports errors.
 //!
-//! No figure is judged here, since a busy machine can make any figure. What is judged is that the load ran, that counts
-//! agree with each other, and that answers which are not the database's are called wrong.
+//! No test judges a figure, since a busy machine can produce any figure. The tests check that the load ran, that counts are consistent, and that
+//! answers which are not the database's are reported as wrong.
 
 mod cards;
 mod ended_early;

@@ -1,8 +1,8 @@
-//! The page that `freshet-bench report` writes, as a browser shows it: light and dark, on a desk and on a phone.
+//! The page of `freshet-bench report` in a browser: light and dark, on a desktop and on a phone.
 //!
-//! Whether it is beautiful no test can say. What is tested: that it is drawn (a picture of the size asked for, of many
-//! colours, dark where it should be), that nothing is wider than the window, that keys show values, and that the browser has
-//! nothing to complain of. A machine without Chromium leaves it out, which `FRESHET_TEST_STRICT=1` makes a failure.
+//! A test cannot decide whether it looks good. It checks that the page is drawn (a picture of the requested size, with many colours, dark where it
+//! should be), that nothing is wider than the window, that keys show values, and that the browser reports no error. A machine without Chromium skips
+//! it; `FRESHET_TEST_STRICT=1` makes this a failure.
 
 use std::collections::BTreeSet;
 use std::fs;

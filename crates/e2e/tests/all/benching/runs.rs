@@ -1,4 +1,4 @@
-//! Each workload, direct and through Freshet, as a user would type it.
+//! Each workload, direct and through Freshet, by the commands of a user.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -149,7 +149,7 @@ fn an_open_loop(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Freshet is started by the run, anew for each size, and sampled while it fills.
+/// The run starts Freshet, once for each size, and samples it while it fills.
 fn a_sweep_of_sizes(version: Version) -> Result<()> {
     let Some(program) = program()? else { return Ok(()) };
     let database = alone(version)?;

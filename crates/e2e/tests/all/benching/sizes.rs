@@ -1,4 +1,4 @@
-//! How much memory a cache needs, predicted and checked by a Freshet that the program starts itself.
+//! The predicted memory of a cache, checked by a Freshet that the program starts itself.
 
 use std::path::Path;
 

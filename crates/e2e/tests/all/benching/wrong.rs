@@ -1,4 +1,4 @@
-//! What is wrong is said: answers that are not the database's, failures, targets and options that make no sense.
+//! Errors are reported: answers that are not the database's, failures, targets and options that make no sense.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,5 +1,5 @@
-//! Promise 3: once a write through Freshet is acknowledged, no later read through it misses that write, in whatever
-//! session; and what happens while the change stream stands still.
+//! Promise 3: once a write through Freshet is acknowledged, no later read through it misses that write, in any session; and the behaviour while the
+//! change stream does not advance.
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Settings, process};
@@ -188,7 +188,7 @@ fn copies_to_the_client_are_not_held(version: Version) -> Result<()> {
             let answers = writer.exchange(&messages, 1)?;
             ensure!(answers.iter().any(|m| m.tag == b'd'), "nothing is copied: {answers:?}");
             let held = pair.freshet.metrics()?.count("freshet_commit_waits_total") - before;
-            ensure!(held == 0, "the end of a COPY was held");
+            ensure!(held == 0, "the end of a COPY had a commit wait");
             others_see(&pair, &mut reader, votes, "copied to the client")
         })();
         process::resume(walsender)?;

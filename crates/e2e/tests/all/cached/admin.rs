@@ -1,4 +1,4 @@
-//! What Freshet tells of itself over a client's connection.
+//! Freshet's answers about itself over a client's connection.
 
 use anyhow::{Context, Result, ensure};
 

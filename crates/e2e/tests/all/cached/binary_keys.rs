@@ -1,4 +1,4 @@
-//! Keys of `bytea`: results over them go with their own rows alone.
+//! Keys of `bytea`: only changes of their own rows invalidate results over them.
 
 use anyhow::{Result, bail, ensure};
 use freshet_testbed::Settings;
@@ -82,7 +82,7 @@ fn results_go_with_their_own_rows(version: Version) -> Result<()> {
         .run(&format!("update u set name = '' where id = {unused}; update o set total = 7 where user_id = {unused}"))?;
     for written in [UNUSED, 3, 4] {
         warm(&pair, &mut c)?;
-        // Once it is acknowledged, what it changes is gone.
+        // Once it is acknowledged, the results that it changes are invalidated.
         writer.run(&format!("update u set name = name || '!' where id = {}", constant(written)))?;
         for number in 1..=ORDERS {
             let [names @ .., _count] = &filled(&pair, &mut c, number)?[..] else { bail!("none") };

@@ -1,4 +1,4 @@
-//! A table whose changes cost more than hits on it save leaves the publication, which is said, and comes back; answers stay right.
+//! A table whose changes cost more than its hits save leaves the publication, which Freshet reports, and returns; answers stay right.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ fn a_table_that_does_not_pay_leaves_and_comes_back(version: Version) -> Result<(
     let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
     until_hit(&pair, &mut reader, READ)?;
     write_until_it_leaves(&pair, &mut writer, &mut reader)?;
-    // Nothing of it is kept, which is said; what is written is seen at once.
+    // None of it is cached, which is reported; what is written is seen at once.
     let before = pair.freshet.metrics()?;
     ensure!(before.count("freshet_tables_in_cool_off") == 1, "it is not counted");
     let explained = reader.query(&format!("explain cache {READ}"))?;

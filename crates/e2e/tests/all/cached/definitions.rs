@@ -1,7 +1,7 @@
-//! Changed definitions and rights count at once through Freshet, and within D around it; with event triggers and without.
-//! Results of relations that were not changed stay.
+//! Changes of definitions and privileges count at once through Freshet, and within D around it; with event triggers and without. Results of relations
+//! that were not changed stay.
 //!
-//! Versions 15 and 18. From version 13 the output plugin sends no messages, so everything there is as without triggers.
+//! Versions 15 and 18. In version 13 the output plugin sends no messages, so everything there is as without triggers.
 
 use anyhow::{Result, ensure};
 
@@ -252,7 +252,7 @@ fn without_the_right_to_create_triggers(version: Version) -> Result<()> {
     outcome.and_then(|()| database.run(&clean))
 }
 
-/// While the triggers are there, gone, disabled and back, no change stays unseen.
+/// With the triggers present, dropped, disabled and created again, every change is noticed.
 fn triggers_that_go_and_come(version: Version) -> Result<()> {
     let pair = Pair::over(defined(version)?, "select 1", &[])?;
     logged(&pair, IN_STREAM)?;
@@ -457,7 +457,7 @@ fn publications_changed_by_others(version: Version) -> Result<()> {
     until_hit(&pair, &mut c, read)
 }
 
-/// The triggers run for everybody, and hinder nobody.
+/// The triggers run for all roles, and make no statement fail.
 fn ddl_of_roles_without_rights(version: Version) -> Result<()> {
     let pair = Pair::new(version, &format!("{SCHEMA} create schema early;"))?;
     logged(&pair, IN_STREAM)?;

@@ -1,4 +1,4 @@
-//! An ordinary driver as applications use it: tokio-postgres. Others are in `clients`.
+//! An ordinary driver as applications use it: tokio-postgres. Other drivers are in `clients`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Constructs at the edge of what is analysed: each is answered from the cache in another session, and follows what it reads.
+//! Constructs at the limits of the analysis: each is served from the cache in another session, and is invalidated by changes of its data.
 
 use anyhow::{Result, ensure};
 

@@ -1,5 +1,5 @@
-//! Enums: casts to them, as Prisma and Metabase send, their functions and their columns are answered from the cache. What changes the type,
-//! or what its name means, is seen.
+//! Enums: casts to them, as Prisma and Metabase send, their functions and their columns are served from the cache. Changes of the type, or of the
+//! meaning of its name, are noticed.
 
 use anyhow::{Result, ensure};
 
@@ -141,7 +141,7 @@ fn names_are_watched(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A cast runs a function that somebody made.
+/// A cast runs a user-defined function.
 fn casts_of_others_pass(version: Version) -> Result<()> {
     let made = "create table rate (m mood); insert into rate values ('sad');
         create function to_mood(int) returns mood language sql stable as 'select m from rate';

@@ -1,4 +1,4 @@
-//! Promises 1 to 4 as a single application sees them; the stress test looks at them from many sides at once.
+//! Promises 1 to 4 as a single application sees them; the stress test checks them under concurrency.
 
 use std::time::{Duration, Instant};
 
@@ -259,8 +259,8 @@ fn memory_is_bounded(version: Version) -> Result<()> {
         if id % 500 == 0 && pair.freshet.is_there() {
             let metrics = pair.freshet.metrics()?;
             let (bytes, entries) = (metrics.value("freshet_bytes"), metrics.value("freshet_entries"));
-            ensure!(bytes <= 8.0 * 1024.0 * 1024.0, "{bytes} bytes are kept, more than allowed");
-            ensure!(entries > 0.0, "nothing is kept: {metrics:?}");
+            ensure!(bytes <= 8.0 * 1024.0 * 1024.0, "{bytes} bytes are cached, more than allowed");
+            ensure!(entries > 0.0, "no result is cached: {metrics:?}");
         }
     }
     if pair.freshet.is_there() {
@@ -271,7 +271,7 @@ fn memory_is_bounded(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Promise 2: a stream that stands still is noticed within D; then reads bypass rather than grow stale.
+/// Promise 2: a stream that does not advance is noticed within D; then reads bypass instead of getting stale.
 fn a_stalled_stream_is_noticed(version: Version) -> Result<()> {
     let server = version.start(&freshet_testbed::Settings::default())?;
     let pair = Pair::over(Database::create(server)?, SCHEMA, &[])?;

@@ -1,4 +1,4 @@
-//! Sequences that once put a wrong answer under a right key: each is told in its test.
+//! Sequences that once stored a wrong answer under a right key; each test describes one.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Rows that leave an answer are told by its own keys: old rows are logged by their replica identity alone.
+//! Rows that leave an answer are found by its own keys: old rows are logged with their replica identity alone.
 
 use anyhow::{Result, ensure};
 use freshet_testbed::Settings;
@@ -70,7 +70,7 @@ fn until_hits(pair: &Pair, client: &mut RawClient, reads: &'static [&'static str
     })
 }
 
-/// Writes, and waits until the change is applied and so many results are gone. How many are.
+/// Writes, and waits until the change is applied and `wanted` results are invalidated. Returns the number of invalidated results.
 fn evicted_by(pair: &Pair, write: &str, wanted: usize) -> Result<u64> {
     let before = pair.freshet.metrics()?;
     pair.database.run(write)?;
@@ -79,7 +79,7 @@ fn evicted_by(pair: &Pair, write: &str, wanted: usize) -> Result<u64> {
         let count = |name| after.count(name) - before.count(name);
         let gone = count("freshet_invalidations_total");
         ensure!(count("freshet_commits_total") > 0, "{write} is not delivered");
-        ensure!(gone >= wanted as u64, "{gone} of {wanted} invalidated by {write}");
+        ensure!(gone >= wanted as u64, "{write} invalidated {gone} results, expected {wanted}");
         Ok(gone)
     })
 }
@@ -100,7 +100,7 @@ fn rows_of_others_do_not_matter(version: Version) -> Result<()> {
     if !pair.freshet.is_there() {
         return same(&mut c, &mut direct, "");
     }
-    // Of tables that nobody has written to no keys of others are read.
+    // For tables that were never written, join keys are not read.
     c.run("update post set title = title where id = 20")?;
     c.run("update remark set body = body where post_id = 20")?;
     until_hits(&pair, &mut c, &READS)?;
@@ -117,7 +117,7 @@ fn rows_of_others_do_not_matter(version: Version) -> Result<()> {
         "insert into item values (1000, '00000000-0000-0000-0000-000000000001', 'more', 6)",
     ] {
         let gone = evicted_by(&pair, write, 0)?;
-        ensure!(gone == 0, "{gone} invalidated by {write}");
+        ensure!(gone == 0, "{write} invalidated {gone} results, expected none");
     }
     until_hits(&pair, &mut c, &READS)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
@@ -191,7 +191,7 @@ fn of_a_limit_in_no_order_the_rows_shown_matter(version: Version) -> Result<()> 
         "delete from whole_remark where post_id > 100",
     ] {
         let gone = evicted_by(&pair, write, 0)?;
-        ensure!(gone == 0, "{gone} invalidated by {write}");
+        ensure!(gone == 0, "{write} invalidated {gone} results, expected none");
     }
     until_hits(&pair, &mut c, &CUT)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");

@@ -1,4 +1,4 @@
-//! Sessions that miss while another one fills the same key wait for that fill, and are shown no older state for it.
+//! Sessions that miss while another session fills the same key wait for this fill, and get no older state because of it.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Rows behind the last one that a LIMIT shows leave the answer where it is; those before it do not.
+//! Rows behind the last row of a LIMIT do not invalidate the answer; rows before it do.
 
 use anyhow::{Result, ensure};
 use freshet_testbed::Settings;
@@ -94,7 +94,7 @@ fn what_is_behind_the_last_row(version: Version) -> Result<()> {
         }
         Ok(())
     };
-    // Once it goes, the change has been applied.
+    // Once it is invalidated, the change has been applied.
     until_hit(&pair, &mut c, TOUCHED)?;
     fill(&mut c, &mut precise())?;
     let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), invalidated(&pair.freshet)?);
@@ -105,7 +105,7 @@ fn what_is_behind_the_last_row(version: Version) -> Result<()> {
     })?;
     ensure!(
         invalidated(&pair.freshet)? == gone + 1,
-        "{} invalidated by what is behind",
+        "{} invalidated behind the last row",
         invalidated(&pair.freshet)? - gone - 1
     );
     fill(&mut c, &mut precise())?;
@@ -127,7 +127,7 @@ fn what_is_behind_the_last_row(version: Version) -> Result<()> {
     }
     eventually(PATIENCE, || {
         let gone = invalidated(&pair.freshet)? - gone;
-        ensure!(gone as usize >= READS.len() * ways.len(), "{gone} invalidated by what is before");
+        ensure!(gone as usize >= READS.len() * ways.len(), "only {gone} invalidated before the last row");
         Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! Passwords: who the database lets in, Freshet lets in, and nobody else.
+//! Passwords: Freshet admits the users whom the database admits, and no others.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ fn passwords_count(version: Version, method: &str) -> Result<()> {
         if pair.freshet.is_there() {
             ensure!(pair.freshet.metrics()?.hits() > 0, "no hits");
         }
-        // The kept result opens no door.
+        // The cached result does not admit a client.
         ensure!(connect(pair.address(), login("wrong")).await.is_err(), "let in with a wrong password after hits");
         Ok(())
     })

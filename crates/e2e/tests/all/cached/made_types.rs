@@ -1,6 +1,6 @@
-//! Types whose values run code when they are made: domains with a check that calls a function, casts by functions to types that somebody made.
-//! What such code writes is seen by everybody once the statement is acknowledged, and what it reads makes no answer stale. Types that run
-//! the server's own code only are answered from the cache as before.
+//! Types whose values run code when they are created: domains with a check that calls a function, casts by functions to user-defined types. All
+//! sessions see what such code writes once the statement is acknowledged, and what it reads makes no answer stale. Types that run only built-in code
+//! are served from the cache as before.
 
 use anyhow::{Result, ensure};
 use freshet_testbed::{Settings, process};
@@ -257,7 +257,7 @@ fn types_of_the_servers_own_code_hit(version: Version) -> Result<()> {
         for _ in 0..3 {
             c.run(sql)?;
         }
-        ensure!(counts(&pair)? == before, "{sql} is held");
+        ensure!(counts(&pair)? == before, "{sql} had a commit wait");
         c.run("begin")?;
         c.run(sql)?;
         let hits = pair.freshet.metrics()?.hits();

@@ -1,7 +1,7 @@
-//! What applications see when their reads come from the cache.
+//! The view of applications whose reads are served from the cache.
 //!
-//! Reads hit; writes, through Freshet or around it, are seen; settings, roles and the schema count as they do in the
-//! database; and what was not served from the cache is listed with its reason.
+//! Reads hit; writes, through Freshet or around it, are seen; settings, roles and the schema count as in the database; and statements that were not
+//! served from the cache are listed with their reason.
 
 mod acknowledgements;
 mod admin;

@@ -1,4 +1,5 @@
-//! Settings that statements read by name, as those of PostgREST, Hasura and applications with tenants do: each session is answered by its own.
+//! Settings that statements read by name, as those of PostgREST, Hasura and applications with tenants do: each session gets the results of its own
+//! settings.
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,4 @@
-//! Nobody is shown a result that they could not have read themselves.
+//! No user gets a result that this user could not have read.
 
 use anyhow::{Result, ensure};
 
@@ -168,7 +168,7 @@ fn row_security(version: Version) -> Result<()> {
     let mut client = role.connect()?;
     until_hit(&pair, &mut client, read)?;
     ensure!(client.value(read)? == "10", "before the policy");
-    // The policy counts within D, also for what is kept already.
+    // The policy counts within D, also for results that are cached already.
     pair.database.run(
         "create policy own on letter using (addressee = current_setting('app.who', true));
         alter table letter enable row level security",
@@ -182,7 +182,7 @@ fn row_security(version: Version) -> Result<()> {
     ensure!(client.value(read)? == "5", "the rows of a");
     never_hits(&pair, &mut client, read, "row_security")?;
     client.query("set app.who = 'nobody'")?;
-    ensure!(client.value(read)? == "0", "the rows of nobody");
+    ensure!(client.value(read)? == "0", "rows that the role may not read are counted");
     // The owner is not subject to it, and the others must not get the owner's result.
     let mut owner = pair.connect()?;
     ensure!(owner.value(read)? == "10", "the owner");

@@ -1,4 +1,4 @@
-//! What publishing a table forbids: no write and no DDL fails because Freshet published the table, or locked something.
+//! Restrictions of published tables: no write and no DDL fails because Freshet published the table, or locked something.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -114,7 +114,7 @@ fn identities_that_come_to_hold_generated_columns(version: Version) -> Result<()
         ensure!(found == expected, "{read} after {change}: {found}, not {expected}");
     }
     if is_18(version) {
-        // Whoever changes the publication itself breaks no writes either.
+        // A change of the publication by others does not make writes fail either.
         direct.run("create table s (id int primary key, n int, t int generated always as (id) stored); insert into s values (1, 0)")?;
         direct.run("alter table s replica identity full")?;
         until_hit(&pair, &mut c, "select n from s where id = 1")?;
@@ -235,7 +235,7 @@ fn views_are_read_one_by_one(version: Version) -> Result<()> {
         until_hit(&pair, &mut c, &format!("select id from {view}"))?;
     }
     holder.run("begin; lock table m in access exclusive mode")?;
-    // The catalogue is read anew, all views with it.
+    // The catalogue is read again, with all views.
     pair.database
         .run("alter table b add column x int; alter table a add column x int; create table z (id int primary key)")?;
     if pair.freshet.is_there() {

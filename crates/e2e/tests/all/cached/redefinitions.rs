@@ -1,5 +1,5 @@
-//! Promises 3 and 4 hold for definitions and rights, also where no event trigger tells of them: once DDL through Freshet is acknowledged, no
-//! session is shown what was before it; and no session goes back to that once it has seen it.
+//! Promises 3 and 4 hold for definitions and privileges, also for those that no event trigger reports: once DDL through Freshet is acknowledged, no
+//! session gets the state before it; and no session goes back to that state once it has seen the new one.
 
 use anyhow::{Context as _, Result, ensure};
 use freshet_testbed::{Settings, process};
@@ -150,7 +150,7 @@ fn looks(pair: &Pair) -> Result<u32> {
     let mut direct = pair.database.connect()?;
     let mut pid = 0;
     eventually(PATIENCE, || {
-        pid = direct.value(sql)?.parse().context("nobody looks")?;
+        pid = direct.value(sql)?.parse().context("no session reads the catalogue")?;
         Ok(())
     })?;
     Ok(pid)
@@ -245,7 +245,7 @@ fn dropped_triggers_are_made_again(version: Version) -> Result<()> {
     logged(&pair, "made again")
 }
 
-/// Rows alone are acknowledged while nobody looks at the catalogue.
+/// Only changes of rows are acknowledged while the catalogue is not checked.
 fn long_texts_define_what_they_say(version: Version) -> Result<()> {
     let pair = pair(version, true, &["--commit-wait", "60s"])?;
     let (mut definer, mut reader) = (pair.connect()?, pair.connect()?);

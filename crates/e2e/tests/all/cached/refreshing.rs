@@ -1,4 +1,4 @@
-//! Results that a change invalidated while they were in use are read again before the next reader asks.
+//! Results that a change invalidated while they were in use are refreshed before the next reader asks.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ fn a_hot_row_under_writes(version: Version) -> Result<()> {
         let votes = 1000 + write;
         writer.run(&format!("update film set votes = {votes} where id = 1"))?;
         if write % 4 == 3 {
-            // At once: whoever reads the row again, the answer is the new one.
+            // At once: for every reader of the row the answer is the new one.
             for reader in &mut readers {
                 ensure!(reader.value(READ)? == votes.to_string(), "an old answer after write {write}");
             }
@@ -101,7 +101,7 @@ fn what_is_not_used_does_not_come_back(version: Version) -> Result<()> {
     let before = pair.freshet.metrics()?;
     writer.run("update film set votes = 1001 where id = 1")?;
     until_refreshed(&pair, &before, 1)?;
-    // Nobody has read it since.
+    // It was not read since.
     writer.run("update film set votes = 1002 where id = 1")?;
     // What comes later is refreshed later.
     until_hit(&pair, &mut c, other)?;
@@ -194,7 +194,7 @@ fn hits(pair: &Pair, client: &mut RawClient, conversation: &[u8]) -> Result<(Vec
     })
 }
 
-/// What one role's session has filled is read again as that role; its answer is for nobody else.
+/// A result that one role's session has filled is refreshed as that role; its answer is for no other role.
 fn answers_are_those_of_the_role(version: Version) -> Result<()> {
     let Some(pair) = on_server(version.start(&Settings::default())?, "1")? else { return Ok(()) };
     let role = |name: &str| format!("{}_{name}", pair.database.name);
@@ -228,7 +228,7 @@ fn answers_are_those_of_the_role(version: Version) -> Result<()> {
         }
         ensure!(other.value(READ)? == (-2000 - round).to_string(), "not what the other role reads");
     }
-    // What a role may not read any more, nobody reads for it.
+    // A result that a role may no longer read is not refreshed for it.
     pair.database.run(&format!("revoke select on film from {}", quoted(&reader)))?;
     pair.connect()?.run("update film set votes = 3000 where id = 1")?;
     let refused = plain.query(READ)?;

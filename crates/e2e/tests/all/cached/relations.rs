@@ -1,5 +1,5 @@
-//! Relations that stand for others: views, partitioned tables, inheritance parents, materialised views. Reads of them
-//! come from the cache, and are true whatever changes behind them: rows, wherever they are kept, or definitions.
+//! Relations that stand for others: views, partitioned tables, inheritance parents, materialised views. Reads of them are served from the cache, and
+//! are right after every change behind them: of rows, wherever they are stored, or of definitions.
 
 use anyhow::{Context, Result, ensure};
 
@@ -218,7 +218,7 @@ fn views_that_are_not_cached(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Two levels, default partitions, and leaves whose columns stand in another order.
+/// Two levels, default partitions, and leaves whose columns have another order.
 const PARTS: &str = "
     create table parts (id int, day int, name text, primary key (id, day)) partition by range (id);
     create table part_a (name text, day int not null, id int not null, primary key (id, day));
@@ -288,7 +288,7 @@ fn partitions_that_come_and_go(version: Version) -> Result<()> {
     let pair = Pair::new(version, PARTS)?;
     let mut client = pair.connect()?;
     BY_NAME.hits(&pair, &mut client)?;
-    // Not in a transaction block: the partition is gone for new statements once the first of its two commits.
+    // Not in a transaction block: for new statements the partition is detached from the first of its two commits on.
     pair.database.run("drop table part_rest")?;
     pair.database.run("alter table parts detach partition part_a concurrently")?;
     let after = BY_NAME.direct(&pair)?;

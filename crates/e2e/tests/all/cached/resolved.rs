@@ -1,6 +1,6 @@
-//! Code and names that a statement's text does not show: casts, operators that syntax looks up by itself, operator classes, and values that
-//! print the names of other objects. Each answer is the database's own after what is behind them has changed; what only looks like
-//! it is answered from the cache as before.
+//! Code and names that are not in a statement's text: casts, operators that syntax looks up, operator classes, and values that print the names of
+//! other objects. Each answer is the database's own after the objects behind it have changed; statements that are only similar are served from the
+//! cache as before.
 
 use anyhow::{Result, ensure};
 
@@ -218,7 +218,7 @@ fn clocks_behind_casts(version: Version) -> Result<()> {
             rest();
             client.query(sql)?;
         }
-        ensure!(client.value(sql)? != first, "{sql}: the clock stands still");
+        ensure!(client.value(sql)? != first, "{sql}: the time did not change");
     }
     until_hit(&pair, &mut client, "select n from plain where id = 1")?;
     until_hit(&pair, &mut client, "select id, n from sale where k = 'a'")?;
@@ -230,7 +230,7 @@ fn clocks_behind_casts(version: Version) -> Result<()> {
         rest();
         client.exchange(&read, 1)?;
     }
-    ensure!(client.exchange(&read, 1)? != first, "{sql}: the clock stands still");
+    ensure!(client.exchange(&read, 1)? != first, "{sql}: the time did not change");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A changed schema counts within D, whatever is kept; what cannot be cached passes, with its reason.
+//! A changed schema counts within D, whatever is cached; statements that cannot be cached pass, with their reason.
 
 use anyhow::{Context, Result, ensure};
 
@@ -158,7 +158,7 @@ fn replica_identities(version: Version) -> Result<()> {
         c.run(&format!("update {table} set name = 'two' where id = 1; delete from {table} where id = 2"))?;
         ensure!(c.value(&read)? == "two", "{table}");
     }
-    // The key goes away while results are kept and the table is published: its writes must still succeed.
+    // The key is dropped while results are cached and the table is published: its writes must still succeed.
     until_hit(&pair, &mut c, "select name from full_rows where id = 1")?;
     pair.database.run("alter table full_rows replica identity default")?;
     eventually(SEEN_WITHIN, || pair.database.run("update full_rows set name = 'three' where id = 1"))?;

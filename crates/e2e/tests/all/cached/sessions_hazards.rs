@@ -1,8 +1,8 @@
 //! Sequences of one session that once gave it an older answer than it had seen, or another one than the database's.
 //!
-//! All of them need something that goes wrong (a row and then an error, a `Parse` of a name that is taken, a COPY that
-//! fails early) or something unusual (a second portal, a temporary table that comes and goes) next to reads that come
-//! from the cache. Where the answer would only be too old, the change stream is stopped first, so that memory stays behind.
+//! All of them need a failure (a row and then an error, a `Parse` of a name that is in use, a COPY that fails early) or something unusual (a second
+//! portal, a temporary table that is created and dropped) combined with reads from the cache. Where the answer would only be stale, the change stream
+//! is stopped first, so that the cache stays behind.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -101,7 +101,7 @@ fn stays_seen(pair: &Pair, written: u32, before: &[u8], messages: &[u8], ready: 
     Ok(())
 }
 
-/// What is not kept because of an error has been seen all the same.
+/// Rows that are not cached because of an error were seen all the same.
 fn rows_before_an_error_are_not_unseen(version: Version) -> Result<()> {
     let pair = pair(version, SCHEMA)?;
     let failing = "select v from t where id = 1 union all select 1 / (id - 2) from t where id = 2";
@@ -118,7 +118,7 @@ fn rows_behind_a_failed_parse_are_not_unseen(version: Version) -> Result<()> {
     let taken = synced(&[parse("s", "select v, now() from t where id = 1")]);
     let failing = synced(&[parse("s", "select 1")]);
     let fill = [failing.clone(), synced(&[at_once("select v from t where id < 3")])].concat();
-    stays_seen(&pair, 101, &taken, &fill, 2).context("a read that can be kept")?;
+    stays_seen(&pair, 101, &taken, &fill, 2).context("a read that can be cached")?;
     let silent = [failing.clone(), synced(&[bound("s")])].concat();
     stays_seen(&pair, 102, &taken, &silent, 2).context("a statement taken for a silent one")?;
     let later = [failing, query("select 2"), synced(&[bound("s")])].concat();
@@ -307,7 +307,7 @@ fn a_statement_that_was_not_deallocated(version: Version) -> Result<()> {
             twins.exchange(message, 1)?;
         }
         twins.exchange(&synced(&[bound("d")]), 1)?;
-        // The same key as that of the statement which is gone.
+        // The same key as that of the deallocated statement.
         twins.until_hit(&synced(&[at_once(READ)]))?;
         twins.exchange(&synced(&[bound("k")]), 1)?;
     }

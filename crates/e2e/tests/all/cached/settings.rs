@@ -1,4 +1,4 @@
-//! Settings that change what a statement means or how its result looks: each combination has results of its own.
+//! Settings that change a statement's meaning or the form of its result: each combination has its own results.
 
 use anyhow::Result;
 

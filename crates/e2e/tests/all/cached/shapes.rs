@@ -1,8 +1,7 @@
-//! Whatever a statement looks like and however its values are written: D after a commit its answer is the database's.
+//! For every form of statement and of its values: D after a commit its answer is the database's.
 //!
-//! Each round keeps all results in memory as far as Freshet likes, commits one write around it, waits for D, and
-//! compares every answer with the database's own, frame by frame. What a result depends on is derived from the
-//! statement's text and its parameters, so what is tested here is that derivation.
+//! Each round caches all results that Freshet accepts, commits one write around it, waits for D, and compares every answer with the database's own,
+//! frame by frame. The dependencies of a result are derived from the statement's text and its parameters, so this is what the test checks.
 
 use std::thread;
 use std::time::Duration;

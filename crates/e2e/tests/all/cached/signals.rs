@@ -1,5 +1,5 @@
-//! Statements whose commit the change stream does not tell of: those that change no row are acknowledged at once, and for the others the log
-//! is flushed at once. What they tell of others' commits counts all the same.
+//! Statements whose commit is not in the change stream: those that change no row are acknowledged at once, and for the others the log is flushed at
+//! once. Other sessions' commits that they reveal count all the same.
 
 use anyhow::{Result, ensure};
 use freshet_testbed::{Settings, process};
@@ -68,7 +68,7 @@ fn what_changes_no_row_is_not_held(version: Version) -> Result<()> {
     }
     let after = pair.freshet.metrics()?;
     let held = after.count("freshet_commit_waits_total") - before.count("freshet_commit_waits_total");
-    ensure!(held == 0, "{held} were held");
+    ensure!(held == 0, "{held} had a commit wait, none was expected");
     // What writes beside it is looked at.
     for sql in ["begin", "notify channel", "update film set votes = 7 where id = 1", "commit"] {
         client.run(sql)?;
@@ -132,7 +132,7 @@ fn what_wrote_no_log_is_flushed_at_once(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A commit is not acknowledged while the stream stands still. Who is let in by its lock, or listens from now on, sees it.
+/// A commit is not acknowledged while the stream does not advance. A session that gets its lock, or listens from now on, sees it.
 fn locks_and_channels_tell_of_commits(version: Version) -> Result<()> {
     let pair = pair(version)?;
     let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);

@@ -1,5 +1,5 @@
-//! What is hard to keep apart in transactions: several statements in one message, blocks that begin or end in unusual
-//! ways, snapshots that are taken before the first read, and messages that are not whole yet.
+//! Hard cases of transactions: several statements in one message, blocks that begin or end in unusual ways, snapshots that are taken before the first
+//! read, and incomplete messages.
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Settings, process};
@@ -35,7 +35,7 @@ fn write(votes: i32) -> String {
     format!("update film set votes = {votes} where id in (80, 81)")
 }
 
-/// The writes of `writer` are seen by others, though the change stream stands still.
+/// Other sessions see the writes of `writer`, though the change stream does not advance.
 fn seen_while_stalled(
     version: Version,
     schema: &str,

@@ -1,5 +1,5 @@
-//! Reads inside transaction blocks: which come from the cache, and that each transaction sees exactly what it would see
-//! without Freshet.
+//! Reads inside transaction blocks: which of them are served from the cache, and that each transaction sees exactly what it would see without
+//! Freshet.
 
 use anyhow::{Result, ensure};
 
@@ -337,7 +337,7 @@ fn the_snapshot_of_a_function_call_counts(version: Version) -> Result<()> {
         let value = c.value(READ)?;
         ensure!(value == before, "round {round}: a snapshot of {before} shows {value}");
         c.query("commit")?;
-        // Had the old state been kept, it would be served now.
+        // If the old state had been cached, it would be served now.
         rest();
         for client in [&mut c, &mut other] {
             let value = client.value(READ)?;

@@ -1,4 +1,4 @@
-//! Searches by similarity (pg_trgm) are answered from the cache, each session's by its own threshold; and `%` of numbers beside it.
+//! Searches by similarity (pg_trgm) are served from the cache, for each session by its own threshold; and the `%` of numbers.
 
 use anyhow::{Result, ensure};
 
@@ -52,7 +52,7 @@ fn searches_hit(version: Version) -> Result<()> {
     // It is what it was before the extension is loaded, but to those who ask.
     let asked = "select current_setting('pg_trgm.similarity_threshold', true)";
     never_hits(&pair, &mut pair.connect()?, asked, "construct")?;
-    // Somebody's own operator is another.
+    // A user-defined operator is another one.
     pair.database.run(
         "create function near(text, text) returns boolean language sql as 'select true';
          create schema own; create operator own.% (leftarg = text, rightarg = text, function = near)",

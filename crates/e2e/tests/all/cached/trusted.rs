@@ -1,4 +1,4 @@
-//! Functions that are declared immutable are trusted where the operator says so (`--trust-immutable`), and no others.
+//! Functions that are declared immutable are trusted if the operator says so (`--trust-immutable`), and no others.
 
 use anyhow::{Result, ensure};
 
@@ -86,7 +86,7 @@ fn calls_hit(version: Version) -> Result<()> {
     ] {
         never_hits(&pair, &mut pair.connect()?, passes, reason)?;
     }
-    // Beside the session's settings, which it has to ask for anew.
+    // In addition to the session's settings, which are read again.
     c.run("set extra_float_digits = 1")?;
     let before = pair.freshet.metrics()?.hits();
     c.query(READS[0])?;

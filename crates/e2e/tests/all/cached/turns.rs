@@ -1,4 +1,4 @@
-//! How many ways to the server and back a session takes until its reads hit, and that it hits under its own settings nevertheless.
+//! The number of round trips to the server until a session's reads hit; they hit under the session's own settings all the same.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tables whose keys Freshet may not read: the answers are right all the same, and the report says what makes them precise.
+//! Tables whose keys Freshet may not read: the answers are right all the same, and the report says how to make invalidation precise.
 
 use anyhow::{Context, Result, ensure};
 
@@ -81,7 +81,11 @@ fn a_role_that_reads_no_tables(version: Version) -> Result<()> {
         hits(&freshet, &mut c, &read)?;
         votes += 1;
         let invalidated = invalidated_by_another(&freshet, &database, votes)?;
-        ensure!(invalidated == 0, "{invalidated} results are gone, {:?}", reads_and_failures(&freshet.metrics()?));
+        ensure!(
+            invalidated == 0,
+            "{invalidated} results were invalidated, none was expected: {:?}",
+            reads_and_failures(&freshet.metrics()?)
+        );
         ensure!(reads_and_failures(&freshet.metrics()?).0 > 0, "no keys are read");
         Ok(())
     })?;
@@ -114,7 +118,7 @@ fn a_parent_is_read_by_itself(version: Version) -> Result<()> {
     for right in ["select on \"Odd\".whole", "usage on schema \"Odd\""] {
         database.run(&format!("revoke {right} from {}", role.name))?;
         let statements = told(&role.url())?;
-        ensure!(!statements.is_empty(), "without {right} nothing is told");
+        ensure!(!statements.is_empty(), "without {right} no statement is printed");
         psql(&database, &statements).with_context(|| statements.clone())?;
         ensure!(told(&role.url())?.is_empty(), "after {statements}");
     }

@@ -1,7 +1,7 @@
-//! `freshet check`, `freshet uninstall` and `freshet serve --prepared`: a database is made fit by what is printed.
+//! `freshet check`, `freshet uninstall` and `freshet serve --prepared`: the printed statements prepare a database.
 //!
-//! A statement that an administrator is told to run is tested by running it: whatever is wrong with the database, the
-//! statements below the problems are fed to psql as they stand, and then the check must find nothing.
+//! A statement for an administrator is tested by running it: for each fault, the statements that are printed below the problems are run by psql
+//! unchanged, and then the check must find nothing.
 
 mod keys;
 mod prepared;

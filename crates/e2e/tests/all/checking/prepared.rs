@@ -70,8 +70,8 @@ fn the_script_prepares_everything(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A table that is not published is not cached, and says why. Once it is published, it is cached as soon as nobody who
-/// wrote to it before can still commit.
+/// A table that is not published is not cached, with the reason. Once it is published, it is cached as soon as no transaction that wrote to it before
+/// can still commit.
 fn a_table_is_published_meanwhile(version: Version) -> Result<()> {
     if without_freshet()? {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What is wrong with the server, its tables or its publication is found, and mended by what is printed.
+//! `freshet check` finds faults of the server, its tables or its publication, and the printed statements correct them.
 
 use anyhow::{Result, ensure};
 use freshet_testbed::Settings;

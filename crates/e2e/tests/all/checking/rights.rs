@@ -1,4 +1,4 @@
-//! Roles with less than all rights: what Freshet does under them, and what they are told to ask for.
+//! Roles without some privileges: Freshet's behaviour, and the privileges that it asks for.
 
 use anyhow::{Context, Result, ensure};
 
@@ -75,7 +75,7 @@ fn an_owner_with_create(version: Version) -> Result<()> {
     ensure!(said.stdout.lines().count() < 20, "too much to be read: {}", said.stdout);
     ensure!(said.stdout.contains("freshet check --print-triggers | psql"), "{}", said.stdout);
     mends(&database, &owner.url(), &[], &said)?;
-    // Somebody switches them off, or has them miss what replication applies.
+    // They are disabled, or do not fire for replicated changes.
     for state in ["disable", "enable", "enable replica"] {
         database.run(&format!("alter event trigger freshet_sql_drop {state}"))?;
         let said = is_unfit(&owner.url(), &[], &["ALTER EVENT TRIGGER freshet_sql_drop ENABLE ALWAYS;"])?;

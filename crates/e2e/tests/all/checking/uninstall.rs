@@ -1,4 +1,4 @@
-//! After `freshet uninstall` the database is what it was.
+//! After `freshet uninstall` the database is as before.
 
 use anyhow::{Result, ensure};
 
@@ -24,7 +24,7 @@ fn made(database: &Database) -> Result<String> {
     database.connect()?.value(MADE)
 }
 
-/// The slot of a Freshet that is gone lives a moment longer.
+/// The slot of a Freshet that has ended exists a moment longer.
 fn without_slots(database: &Database) -> Result<()> {
     eventually(PATIENCE, || {
         let made = made(database)?;
@@ -65,7 +65,7 @@ fn everything_goes(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A slot that somebody reads stays, and so does a function that an administrator has put beside Freshet's own.
+/// A slot that is in use stays, and so does a function that an administrator has added beside Freshet's own.
 fn what_is_in_use_stays(version: Version) -> Result<()> {
     if without_freshet()? {
         return Ok(());
@@ -105,6 +105,6 @@ fn without_the_right_to(version: Version) -> Result<()> {
     for text in ["must be owner of publication freshet", "-- left: schema freshet (ERROR: must be owner"] {
         ensure!(said.stdout.contains(text), "nothing of {text:?} in {said:#?}");
     }
-    ensure!(made(&database)? == before, "something is gone: {said:#?}");
+    ensure!(made(&database)? == before, "an object of the database is missing afterwards: {said:#?}");
     Ok(())
 }

@@ -1,12 +1,11 @@
-//! Clients of other languages: the real libraries, as applications use them.
+//! Clients in other languages: the real libraries, as applications use them.
 //!
-//! For each library there is one small program, which is given the URL of a database, checks what it gets and prints
-//! it. It runs directly and through Freshet, must succeed both times and print the same. Its reads must not all have
-//! gone to the database either: each form of reading that the library has is a statement of its own, and `SHOW CACHES`
-//! must know a hit for each of them.
+//! For each library there is one small program, which gets the URL of a database, checks its answers and prints them. It runs directly and through
+//! Freshet, must succeed both times and print the same. Some of its reads must have been served from the cache, too: each way of reading in the
+//! library is a separate statement, and `SHOW CACHES` must show a hit for each of them.
 //!
-//! `script/setup-clients` installs languages and libraries. Npgsql is not among them: Debian 12 has no
-//! SDK of .NET, and none was found in the registries that the others come from.
+//! `script/setup-clients` installs languages and libraries. Npgsql is not among them: Debian 12 has no SDK of .NET, and the registries of the others
+//! have none either.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -99,7 +98,7 @@ fn ensure_hits(pair: &Pair, statements: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What Freshet tells of itself.
+/// Freshet's reports about itself.
 fn rows(pair: &Pair, sql: &str) -> Result<Vec<Vec<String>>> {
     let text = |cell: Option<Vec<u8>>| String::from_utf8_lossy(&cell.unwrap_or_default()).into_owned();
     let messages = pair.connect()?.query(sql)?;

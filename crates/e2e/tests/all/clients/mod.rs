@@ -1,9 +1,9 @@
 //! Real programs and drivers work unchanged.
 //!
-//! Each session is a program or a script with the real library. It runs directly and through Freshet, over the same
-//! data, and must print the same both times: rows, errors, command tags. Its cacheable reads are repeated, so that the
-//! run through Freshet is served from the cache as well, and the test fails if nothing was. What a machine lacks is left
-//! out, which `FRESHET_TEST_STRICT=1` makes a failure for all that `script/setup test` installs.
+//! Each session is a program or a script with the real library. It runs directly and through Freshet, over the same data, and must print the same
+//! both times: rows, errors, command tags. Its cacheable reads are repeated, so that the run through Freshet is served from the cache as well, and
+//! the test fails if none was. Programs that are missing on a machine are skipped; `FRESHET_TEST_STRICT=1` makes this a failure for all that
+//! `script/setup test` installs.
 
 mod examples;
 mod languages;
@@ -18,7 +18,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::support::Pair;
 
-/// What most of these sessions read. Made anew for each run, so that all of them begin with the same.
+/// The data of most of these sessions. Created again for each run, so that all of them begin with the same data.
 const SCHEMA: &str = "
     create table film (id int primary key, title text not null, genre text, votes int not null default 0);
     insert into film select i, 'film ' || i, case i % 3 when 0 then 'drama' when 1 then 'comedy' end, i

@@ -1,4 +1,4 @@
-//! Python's drivers and what is built on them: psycopg 3, psycopg2, asyncpg, SQLAlchemy, Django.
+//! Python's drivers and libraries on top of them: psycopg 3, psycopg2, asyncpg, SQLAlchemy, Django.
 
 use std::path::{Path, PathBuf};
 

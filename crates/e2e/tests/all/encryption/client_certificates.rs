@@ -1,4 +1,4 @@
-//! `--auth cert`: whoever shows a certificate for a user is that user.
+//! `--auth cert`: a client with a certificate for a user is that user.
 
 use anyhow::{Result, ensure};
 use freshet_testbed::Tls;

@@ -1,4 +1,4 @@
-//! How encrypted connections end, and that much passes through them in bounded memory.
+//! The end of encrypted connections, and large data through them in bounded memory.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -87,7 +87,7 @@ fn last_words(version: Version) -> Result<()> {
             }
         }
     }
-    ensure!(differ.is_empty(), "tags, and whether the end is told: {differ:?}");
+    ensure!(differ.is_empty(), "tags, and whether the end is reported: {differ:?}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The beginning of connections: what is refused, and that refused and unfinished ones cost nobody else anything.
+//! The start of connections: what is refused, and that refused and unfinished ones do not affect others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -225,7 +225,7 @@ fn handshakes_that_never_end(version: Version) -> Result<()> {
         serves(link.address, &front.database)?;
         serves(front.freshet.address, &front.database)?;
     }
-    // Those that go on in time are served: nobody was thrown out by the others.
+    // Those that continue in time are served: no other connection evicted them.
     let mut late = unfinished.remove(1);
     ensure!(read_byte(&mut late)? == b'S');
     let mut late = encrypt(late, trust.offering(&[]))?;

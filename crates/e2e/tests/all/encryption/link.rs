@@ -1,5 +1,5 @@
-//! Lets clients and servers without TLS take part: a [`Link`] listens in plain and connects by TLS, a [`Terminator`]
-//! listens by TLS and connects in plain. Both carry bytes and know nothing of the protocol but its beginning.
+//! Lets clients and servers without TLS take part: a [`Link`] listens without TLS and connects with it, a [`Terminator`] listens with TLS and
+//! connects without it. Both forward bytes and know only the start of the protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

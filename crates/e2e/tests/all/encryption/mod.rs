@@ -1,8 +1,7 @@
-//! TLS on both legs, against servers and programs that speak it for themselves: OpenSSL in PostgreSQL 15, in libpq and
-//! in `openssl s_client`.
+//! TLS on both sides, with servers and programs that implement it independently: OpenSSL in PostgreSQL 15, in libpq and in `openssl s_client`.
 //!
-//! The PostgreSQL 18 that the tests use was built without TLS. Where a server of that version has to speak it, a
-//! terminator (see `link`) stands before it, as at most cloud providers.
+//! The PostgreSQL 18 of the tests was built without TLS. Where a server of that version needs it, a terminator (see `link`) is in front of it, as at
+//! most cloud providers.
 
 mod client_certificates;
 mod endings;

@@ -1,4 +1,4 @@
-//! Certificates change while Freshet runs, sessions go on.
+//! Certificates change while Freshet runs, and sessions continue.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The upstream leg: each `sslmode` against servers that can, must and must not, and what goes over it.
+//! TLS to the upstream: each `sslmode` with servers that support, require and refuse TLS, and the data over it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -232,7 +232,7 @@ fn certificates_shown_to_the_server() -> Result<()> {
     Ok(())
 }
 
-/// SCRAM-SHA-256-PLUS: nobody can stand between Freshet and the server, whatever certificate they have.
+/// SCRAM-SHA-256-PLUS: no attacker can be between Freshet and the server, whatever certificate they have.
 #[test]
 fn channel_binding() -> Result<()> {
     if is_absent() {

@@ -1,4 +1,4 @@
-//! Which certificates of the upstream are good enough, in which mode: the answers of libpq are the measure.
+//! The certificates of the upstream that are accepted in each mode: libpq's answers are the reference.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Whatever changes a movie, its results are never those of before.
+//! After any change of a movie, its results are never the old ones.
 
 use anyhow::Result;
 

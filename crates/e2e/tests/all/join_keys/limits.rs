@@ -1,4 +1,4 @@
-//! More keys than a result may depend on: any row counts then.
+//! More keys than a result may depend on: then any row counts.
 
 use std::fmt::Write as _;
 

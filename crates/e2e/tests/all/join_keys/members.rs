@@ -1,4 +1,4 @@
-//! Rows that go from results that do not show them, where of old rows the primary key alone is logged.
+//! Rows that leave results without showing their keys, if old rows are logged with the primary key alone.
 
 use anyhow::{Context, Result, ensure};
 
@@ -52,7 +52,7 @@ fn others_stay(which: Which) -> Result<()> {
         "DELETE FROM name WHERE name_id = 2101",
         "UPDATE title_genre SET genre = 'Other' WHERE title_id = 20 AND genre = 'Drama'",
     ] {
-        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "{change} invalidated results of other rows");
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! Results that join tables: a change touches those that depend on its row, and no others.
+//! Results over joined tables: a change invalidates those that depend on its row, and no others.
 //!
-//! What such a result depends on is known by keys that Freshet reads itself, behind the client's back. So whatever those
-//! tables hold and however they change, the answers are the database's; and where the keys can be read, what concerns
-//! other rows leaves a result where it is.
+//! The dependencies of such a result are known by keys that Freshet reads itself, in the background. So whatever these tables contain and however
+//! they change, the answers are the database's; and if the keys can be read, changes of other rows do not invalidate a result.
 
 mod changes;
 mod limits;

@@ -1,10 +1,10 @@
-//! A few movies, in the tables of the benchmark's title-5 workload, and what its five statements ask of them.
+//! A few movies, in the tables of the benchmark's title-5 workload, and its five statements.
 
 use std::fmt::Write as _;
 
 /// Titles, each of a movie and of an episode that bears the same title.
 const MOVIES: usize = 40;
-/// The movie that nobody rated.
+/// The movie without a rating.
 pub(crate) const UNRATED: usize = 7;
 
 /// `(name, columns as PostgreSQL has them, primary key)`

@@ -1,4 +1,4 @@
-//! What concerns other rows leaves a result where it is.
+//! Changes of other rows do not invalidate a result.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn pages_and_searches(which: Which) -> Result<()> {
         "UPDATE title_name_character SET character_name = 'Knave' WHERE title_id = 20 AND name_id = 2001",
         "INSERT INTO title VALUES (3000, 'movie', 'movie 3000', 0)",
     ] {
-        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "{change} invalidated results of other rows");
     }
     for change in [
         "UPDATE name SET name = 'Shown' WHERE name_id = 201",
@@ -98,7 +98,7 @@ fn pages_and_searches(which: Which) -> Result<()> {
         "INSERT INTO title_genre VALUES (2, 'Musical')",
         "DELETE FROM title WHERE title_id = 1",
     ] {
-        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "{change} invalidated no result");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -121,7 +121,7 @@ fn pages_not_shown(which: Which) -> Result<()> {
         "DELETE FROM title WHERE title_id = 7",
         "INSERT INTO title_genre VALUES (20, 'Musical')",
     ] {
-        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "{change} invalidated results of other rows");
     }
     for change in [
         "UPDATE title SET updated = 1 WHERE title_id = 6",
@@ -129,7 +129,7 @@ fn pages_not_shown(which: Which) -> Result<()> {
         "DELETE FROM title WHERE title_id = 1",
         "INSERT INTO title VALUES (0, 'movie', 'movie 0', 0)",
     ] {
-        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "{change} invalidated no result");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -148,7 +148,7 @@ fn rows_that_meet_none(which: Which) -> Result<()> {
     .map(str::to_owned);
     stage.until_hits(&mut c, &reads)?;
     for change in ["UPDATE title SET updated = 1 WHERE title_id = 2", "DELETE FROM title WHERE title_id = 3"] {
-        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "{change} invalidated results of other rows");
     }
     for change in [
         "DELETE FROM title_genre WHERE title_id = 3 AND genre = 'Drama'",
@@ -156,7 +156,7 @@ fn rows_that_meet_none(which: Which) -> Result<()> {
         "UPDATE title SET updated = 2 WHERE title_id = 3",
         "INSERT INTO title_genre VALUES (3, 'Drama')",
     ] {
-        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "{change} invalidated no result");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -180,7 +180,7 @@ fn views_and_disjunctions(which: Which) -> Result<()> {
     .map(str::to_owned);
     stage.until_hits(&mut c, &reads)?;
     for change in changes_of_others() {
-        ensure!(!invalidates(&stage, &mut direct, &change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, &change)?, "{change} invalidated results of other rows");
     }
     for change in [
         "INSERT INTO title_genre VALUES (1, 'Short')",
@@ -190,7 +190,7 @@ fn views_and_disjunctions(which: Which) -> Result<()> {
         "UPDATE title_name_character SET character_name = 'Knight' WHERE title_id = 1 AND name_id = 101",
         "UPDATE title SET title = 'movie 1' WHERE title_id = 4",
     ] {
-        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "{change} invalidated no result");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -207,7 +207,7 @@ fn other_movies(which: Which) -> Result<()> {
     let coarse = metrics.count("freshet_join_keys_coarse_total");
     ensure!(coarse == 0, "any row counts for {coarse} results");
     for change in changes_of_others() {
-        ensure!(!invalidates(&stage, &mut direct, &change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, &change)?, "{change} invalidated results of other rows");
     }
     let before = stage.metrics()?;
     stage.until_hits(&mut c, &reads)?;
@@ -261,7 +261,7 @@ fn read_again_in_the_background(which: Which) -> Result<()> {
     Ok(())
 }
 
-/// What a transaction has read is kept with its keys.
+/// The results of a transaction are cached with their keys.
 fn in_transactions(which: Which) -> Result<()> {
     let Some(stage) = Stage::new(which)? else { return Ok(()) };
     let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
@@ -282,7 +282,7 @@ fn in_transactions(which: Which) -> Result<()> {
             eventually(Duration::from_millis(500), || {
                 let after = stage.metrics()?;
                 let more = |name| after.count(name) > before.count(name);
-                ensure!(more("freshet_cached_total") || more("freshet_hits_total"), "nothing is kept");
+                ensure!(more("freshet_cached_total") || more("freshet_hits_total"), "no result is cached");
                 Ok(())
             })
         })?;

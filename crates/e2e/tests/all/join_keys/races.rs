@@ -1,4 +1,4 @@
-//! Commits between the query of a result and that for its keys.
+//! Commits between the query of a result and its key query.
 
 use anyhow::{Context, Result, ensure};
 
@@ -31,7 +31,7 @@ fn race(which: Which, hold: Hold) -> Result<()> {
     Ok(())
 }
 
-/// A result is read that was not kept before, its keys are held, another session writes, and the keys are let go.
+/// A result is read that was not cached before, its key query is held, another session writes, and the key query is released.
 pub(super) fn overtake(
     stage: &Stage,
     hold: Hold,
@@ -47,7 +47,7 @@ pub(super) fn overtake(
         // It is answered, although its keys are not there.
         eventually(PATIENCE, || {
             c.rows(&read[0])?;
-            ensure!(relay.held() > held, "nothing is held; the log:\n{}", stage.freshet.log());
+            ensure!(relay.held() > held, "the relay holds no message; the log:\n{}", stage.freshet.log());
             Ok(())
         })?;
         writer.run(write)?;
@@ -76,7 +76,7 @@ fn keys_that_are_told_late(which: Which) -> Result<()> {
     race(which, Hold::Answers)
 }
 
-/// Without the keys results are kept all the same, and go with any row.
+/// Without the keys results are cached all the same, and any row invalidates them.
 fn a_reader_that_does_not_come_about(which: Which) -> Result<()> {
     let Some(stage) = Stage::with(which, true, &["--refresh-share", "0"])? else { return Ok(()) };
     let relay = stage.relay.as_ref().context("no relay")?;

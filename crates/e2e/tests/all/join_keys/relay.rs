@@ -1,4 +1,4 @@
-//! Stands between Freshet and the server, and can hold what those connections say, or are told, on which Freshet reads keys.
+//! A relay between Freshet and the server, which can hold the messages of the connections on which Freshet reads keys, in either direction.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

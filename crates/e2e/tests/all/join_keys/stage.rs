@@ -146,7 +146,7 @@ impl Stage {
         Ok(Some(stage))
     }
 
-    /// Changes every table once it is published: no keys are read for those that nobody has written to.
+    /// Changes every table once it is published: key queries are not made for tables that were never written.
     fn touch_all(&self) -> Result<()> {
         let mut session = self.connect()?;
         self.until_hits(&mut session, &TOUCHES.map(|(table, ..)| format!("SELECT count(*) FROM {table}")))?;

@@ -1,4 +1,4 @@
-//! A server that asks everyone but its superuser for a password, roles on it, and attempts to log in.
+//! A server that asks every user except its superuser for a password, with roles, and attempts to log in.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};

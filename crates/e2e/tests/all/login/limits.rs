@@ -1,4 +1,4 @@
-//! Guessing is slow, and connections that never log in keep nobody out.
+//! Guessing is slow, and connections that never log in do not lock out others.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -76,7 +76,7 @@ fn failures_are_counted_for_relayed_logins(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Clients that stop in the middle, at each point, are in nobody's way.
+/// Clients that stop in the middle, at each point, delay no other client.
 fn silent_clients(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let (scram, md5) = (guarded.role("scram", Kind::Scram, "pencil")?, guarded.role("md5", Kind::Md5, "pencil")?);

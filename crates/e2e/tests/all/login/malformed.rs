@@ -1,4 +1,4 @@
-//! What a client should not say during a login, and how it is told: as the database tells it.
+//! Malformed messages of a client during a login, and the database's errors for them.
 
 use std::net::SocketAddr;
 
@@ -161,7 +161,7 @@ fn md5_messages(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let user = guarded.role("app", Kind::Md5, "pencil")?;
     let verifier = guarded.verifier(&user)?;
-    // What is kept is not what is sent, or the keeper could log in.
+    // The stored form differs from the one that is sent; otherwise its owner could log in.
     let scripts: Vec<Script> = [
         frames::password(&verifier),
         frames::password("pencil"),
@@ -179,7 +179,7 @@ fn md5_messages(version: Version) -> Result<()> {
     same(&guarded, &user, &scripts)
 }
 
-/// Lengths that nobody should believe: nothing is waited for or reserved.
+/// Announced lengths that are wrong: nothing is waited for or reserved.
 fn announced_lengths(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let (scram, md5) = (guarded.role("scram", Kind::Scram, "pencil")?, guarded.role("md5", Kind::Md5, "pencil")?);

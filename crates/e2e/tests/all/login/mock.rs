@@ -1,4 +1,4 @@
-//! Nobody learns from an exchange whether a user exists.
+//! An exchange does not reveal whether a user exists.
 
 use std::net::SocketAddr;
 
@@ -89,7 +89,7 @@ fn unknown_users_are_always_asked_alike(version: Version) -> Result<()> {
         };
         let first = asked(&nobody)?;
         let kinds = known.iter().map(|user| asked(user)).collect::<Result<Vec<_>>>()?;
-        ensure!(kinds.contains(&first), "{first:?} is asked of nobody else: {kinds:?}");
+        ensure!(kinds.contains(&first), "{first:?} is a method that no other user gets: {kinds:?}");
         for user in known.iter().cycle().take(4) {
             let outcome = Attempt { user, password: "pencil", database }.at(freshet.address)?;
             ensure!(outcome.as_ref() == Ok(*user), "{outcome:?}");

@@ -1,4 +1,4 @@
-//! Logins that end at Freshet: sources of verifiers, methods, refusals, limits.
+//! Logins that Freshet decides: sources of verifiers, methods, refusals, limits.
 
 mod guarded;
 mod limits;

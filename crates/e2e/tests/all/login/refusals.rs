@@ -1,4 +1,4 @@
-//! Whoever is not let in hears what the database itself would say, whatever the source of verifiers.
+//! A refused client gets the database's own error, whatever the source of verifiers.
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,4 @@
-//! Nothing that opens a door is ever logged.
+//! No secret is ever logged.
 
 use anyhow::{Result, ensure};
 

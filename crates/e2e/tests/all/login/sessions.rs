@@ -1,4 +1,4 @@
-//! What comes after a login that ended at Freshet: cancel requests, replication connections, many at once.
+//! After a login that Freshet decided: cancel requests, replication connections, many at once.
 
 use std::process::Command;
 
@@ -65,7 +65,7 @@ fn replication_connections(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Nobody is taken for anybody else.
+/// No user is taken for another.
 fn many_at_once(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let mut roles = Vec::new();

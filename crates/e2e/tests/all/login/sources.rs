@@ -1,4 +1,4 @@
-//! Where verifiers come from, and that the session upstream is the client's own.
+//! The sources of verifiers, and that the upstream session is the client's own.
 
 use anyhow::{Context, Result, ensure};
 
@@ -129,7 +129,7 @@ fn auth_query_that_fails(version: Version) -> Result<()> {
     ensure!(freshet.log().contains("--auth-query"), "{}", freshet.log());
     guarded.database.run("alter schema not_there rename to freshet")?;
     roles_log_in(&guarded, &freshet, &roles)?;
-    // A connection that was lost is made anew, without anybody noticing.
+    // A lost connection is opened again, without an effect on clients.
     for (user, password) in &roles {
         let lost = format!(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = '{}'",
@@ -142,7 +142,7 @@ fn auth_query_that_fails(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Answers that are none let nobody in.
+/// Malformed answers admit no client.
 fn auth_query_with_a_bad_answer(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let roles = two_roles(&guarded)?;
@@ -217,7 +217,7 @@ fn trust(version: Version) -> Result<()> {
     database.run(&format!("drop role {name}"))
 }
 
-/// `--auth trust` lets nobody past a database that asks for a password.
+/// `--auth trust` does not bypass a database that asks for a password.
 fn trust_that_the_database_does_not_share(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let freshet = guarded.freshet(&["--auth", "trust"])?;

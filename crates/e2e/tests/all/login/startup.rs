@@ -1,4 +1,4 @@
-//! What is said before a password is asked for, where the login ends at Freshet: versions, options, names.
+//! Messages before the password, if Freshet decides the login: versions, options, names.
 
 use std::net::SocketAddr;
 

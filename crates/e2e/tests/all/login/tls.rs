@@ -1,4 +1,4 @@
-//! Logins over TLS: channel binding to Freshet's certificate, and passwords handed on.
+//! Logins over TLS: channel binding to Freshet's certificate, and forwarded passwords.
 
 use std::net::SocketAddr;
 use std::process::{Command, Output};

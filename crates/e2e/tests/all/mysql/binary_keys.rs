@@ -1,4 +1,4 @@
-//! Keys that are no text: results over them go with their own rows alone.
+//! Keys that are not text: only changes of their own rows invalidate results over them.
 
 use anyhow::{Result, ensure};
 
@@ -70,11 +70,14 @@ fn results_go_with_their_own_rows(kind: Kind) -> Result<()> {
         }
         eventually(PATIENCE, || {
             let told = invalidated()? - gone;
-            ensure!(told > expected, "{told} invalidated by {written} and the last");
+            ensure!(
+                told > expected,
+                "{written} and the last write invalidated {told} results, expected more than {expected}"
+            );
             Ok(())
         })?;
         let told = invalidated()? - gone - 1;
-        ensure!(told == expected, "{told} invalidated by {written}, not {expected}");
+        ensure!(told == expected, "{written} invalidated {told} results, expected {expected}");
     }
     Ok(())
 }
@@ -232,7 +235,7 @@ fn constants_of_other_kinds_do(kind: Kind) -> Result<()> {
                 Ok(())
             })?;
             let told = invalidated()? - gone - count;
-            ensure!(told == expected, "{name}: {told} invalidated by {written}, not {expected}");
+            ensure!(told == expected, "{name}: {written} invalidated {told} results, expected {expected}");
         }
     }
     Ok(())

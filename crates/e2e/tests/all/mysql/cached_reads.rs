@@ -1,4 +1,4 @@
-//! Reads from the cache are told apart by all that decides their answers, and are never older than what a client has been told.
+//! Reads from the cache are distinguished by everything that decides their answers, and are never older than what a client has seen.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
-//! `freshet check` and `freshet uninstall` before MariaDB and MySQL: what they print makes a server fit.
+//! `freshet check` and `freshet uninstall` with MariaDB and MySQL: the printed statements prepare a server.
 //!
-//! A statement that an administrator is told to run is tested by running it: the statements below the problems are run as
-//! they stand, and then the check must find nothing.
+//! A statement for an administrator is tested by running it: the statements that are printed below the problems are run unchanged, and then the check
+//! must find nothing.
 
 use std::process::Command;
 use std::thread;
@@ -269,7 +269,7 @@ fn locked(database: &Database) -> Result<()> {
     eventually(PATIENCE, || {
         let waiting =
             "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'";
-        ensure!(client.value(waiting)? == "1", "nobody waits");
+        ensure!(client.value(waiting)? == "1", "no session waits for the lock");
         Ok(())
     })
 }

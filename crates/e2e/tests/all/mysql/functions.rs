@@ -1,4 +1,4 @@
-//! Functions and clauses of these servers: each is answered from the cache, and anew when what it reads changes.
+//! Functions and clauses of these servers: each is served from the cache, and is invalidated when its data change.
 
 use anyhow::{Result, ensure};
 

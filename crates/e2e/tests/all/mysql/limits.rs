@@ -1,4 +1,4 @@
-//! Rows behind the last one that a LIMIT shows leave the answer where it is; those before it do not.
+//! Rows behind the last row of a LIMIT do not invalidate the answer; rows before it do.
 
 use anyhow::{Context, Result, ensure};
 
@@ -72,7 +72,7 @@ fn behind_and_before(pair: &Pair, capabilities: u32) -> Result<()> {
     let fill = |c: &mut RawClient| -> Result<()> {
         all().try_for_each(|(read, is_prepared)| until_hit(pair, c, read, is_prepared))
     };
-    // Once it goes, the change has been applied.
+    // Once it is invalidated, the change has been applied.
     let gone_by = |gone: u64| {
         eventually(PATIENCE, || {
             ensure!(invalidated()? > gone, "nothing invalidated");
@@ -84,7 +84,7 @@ fn behind_and_before(pair: &Pair, capabilities: u32) -> Result<()> {
     let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), invalidated()?);
     c.run(BEHIND)?;
     gone_by(gone)?;
-    ensure!(invalidated()? == gone + 1, "{} invalidated by what is behind", invalidated()? - gone - 1);
+    ensure!(invalidated()? == gone + 1, "{} invalidated behind the last row", invalidated()? - gone - 1);
     fill(&mut c)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
     for write in [
@@ -160,7 +160,11 @@ fn shown_and_not(pair: &Pair, capabilities: u32) -> Result<()> {
         c.run(write)?;
     }
     gone_by(gone, 1)?;
-    ensure!(invalidated()? == gone + 1, "{} invalidated by what is not shown", invalidated()? - gone - 1);
+    ensure!(
+        invalidated()? == gone + 1,
+        "changes of rows outside the answer invalidated {} results, expected none",
+        invalidated()? - gone - 1
+    );
     fill(&mut c)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
     c.run("DELETE FROM page WHERE id = 0")?;

@@ -1,22 +1,22 @@
 //! MariaDB and MySQL: the same promises as for PostgreSQL, in this family's protocol.
 //!
-//! * `wire`: a conversation held directly and one held through Freshet are the same, packet by packet;
-//! * `cached_reads`: what reads from the cache are told apart by, and that none is old;
-//! * `binary_keys`: keys that are no text;
+//! * `wire`: a direct conversation and one through Freshet are the same, packet by packet;
+//! * `cached_reads`: reads from the cache are distinguished by everything that decides their answers, and none is stale;
+//! * `binary_keys`: keys that are not text;
 //! * `functions`: functions and clauses of these servers;
-//! * `limits`: what is behind the last row of an answer that LIMIT cuts;
-//! * `modes`: sessions that quote in other ways, or send bytes;
+//! * `limits`: rows behind the last row of an answer with LIMIT;
+//! * `modes`: sessions with other quoting modes, or that send bytes;
 //! * `moving`: limits that move with the clock;
-//! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
+//! * `schema`: DDL, foreign keys, tables that must not be cached; `checking`: `freshet check` and `uninstall`;
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
-//! * `outcomes`: what is said of answers that cannot be kept;
-//! * `privileges`: what is taken away through Freshet is refused at once;
+//! * `outcomes`: the reasons of answers that cannot be cached;
+//! * `privileges`: privileges that are revoked through Freshet count at once;
 //! * `questions`: statements that read no table;
-//! * `races`: single interleavings, made by holding or delaying what Freshet asks and is told;
+//! * `races`: single interleavings, created by delaying Freshet's own queries or their answers;
 //! * `snapshots`: transactions whose first reads find nothing;
-//! * `stress`: the promises under concurrent writers, while things go wrong;
-//! * `temporaries`: temporary tables, and code that may make some;
-//! * `unheld`: writes that are acknowledged at once;
+//! * `stress`: the promises under concurrent writers and faults;
+//! * `temporaries`: temporary tables, and code that may create some;
+//! * `skipped`: writes without a commit wait;
 //! * `support`: both servers, Freshet in front of them, and a client that speaks packets.
 
 mod binary_keys;

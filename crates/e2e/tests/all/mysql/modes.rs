@@ -1,5 +1,5 @@
-//! Sessions that quote in their own way, or send bytes: results are cached for each of them, go with what changes, and are never those
-//! of a session that reads the same text in another way.
+//! Sessions with their own quoting modes, or that send bytes: results are cached for each of them, are invalidated by changes, and are never those of
+//! a session that reads the same text differently.
 
 use anyhow::{Result, ensure};
 
@@ -273,7 +273,7 @@ fn modes_at_a_prepare(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// What stands in a comment is not read: a session hits whose every statement has a backslash there, from its first statement on.
+/// Comments are not read: a session hits whose every statement has a backslash in a comment, from its first statement on.
 fn backslashes_in_comments(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     if !pair.freshet.is_there() {
@@ -301,7 +301,7 @@ fn backslashes_in_comments(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// A write whose bytes are no text is told as the write that it is, and what it changes goes.
+/// A write that is not valid text counts as a write, and invalidates the results that it changes.
 fn writes_of_bytes(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     if !pair.freshet.is_there() {

@@ -1,5 +1,4 @@
-//! A key and the clock in one condition: no text comes twice, and yet its answer comes from the cache, up to the next row that
-//! the clock decides on.
+//! A key and the clock in one condition: no text comes twice, but its answer is served from the cache up to the next row that the clock decides on.
 
 use anyhow::{Context, Result, bail, ensure};
 

@@ -1,4 +1,4 @@
-//! An answer that cannot be kept: the statement's next EXPLAIN CACHE, the list of what passes and the metrics say why.
+//! An answer that cannot be cached: the statement's next EXPLAIN CACHE, SHOW PROXIED QUERIES and the metrics give the reason.
 
 use anyhow::{Result, ensure};
 

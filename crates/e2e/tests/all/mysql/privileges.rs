@@ -1,4 +1,4 @@
-//! Privileges that are taken away through Freshet: from the acknowledgement on, a session is answered as it is directly.
+//! Privileges that are revoked through Freshet: from the acknowledgement on, a session gets the same answers as directly.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,5 +1,4 @@
-//! Health checks and questions of frameworks: statements that read no table. They are answered from the cache, each session by its own
-//! settings.
+//! Health checks and queries of frameworks: statements that read no table. They are served from the cache, for each session by its own settings.
 
 use anyhow::{Result, ensure};
 

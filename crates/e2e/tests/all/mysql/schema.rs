@@ -1,7 +1,6 @@
-//! The catalogue: DDL of all kinds, foreign keys that change rows in silence, and tables whose changes nobody tells of.
+//! The catalogue: DDL of all kinds, foreign keys whose changes are not in the binlog, and tables whose changes are not logged.
 //!
-//! What is asked through Freshet after a change was acknowledged must be what the server says, whether it was in memory
-//! before or not.
+//! After a change was acknowledged, the answer through Freshet must be the server's, whether the result was cached before or not.
 
 use anyhow::{Context, Result, ensure};
 
@@ -268,7 +267,7 @@ fn views_and_children(pair: &Pair, elsewhere: &str) -> Result<()> {
     is_seen(pair, "UPDATE b SET l = 13 WHERE id = 1", &[&child])?;
     pair.connect()?.run(&format!("ALTER TABLE b ADD COLUMN m INT; RENAME TABLE b TO {elsewhere}.Moved"))?;
     is_seen(pair, &format!("DELETE FROM {elsewhere}.Moved WHERE id = 1"), &[&child])?;
-    // What is made anew under the name of what was there.
+    // An object that is created again under the name of a dropped one.
     let fresh = "SELECT id FROM fresh";
     pair.connect()?.run("CREATE TABLE fresh (id INT PRIMARY KEY); INSERT INTO fresh VALUES (1)")?;
     is_seen(pair, "CREATE OR REPLACE VIEW cheap AS SELECT id FROM fresh", &[fresh, "SELECT * FROM cheap"])?;

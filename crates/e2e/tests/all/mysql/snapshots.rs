@@ -50,7 +50,7 @@ fn rows(c: &mut RawClient, sql: &str) -> Result<usize> {
     Ok(answer.rows().len())
 }
 
-/// What the rule rests on, of the server alone: a read of each kind takes the snapshot.
+/// The server's behaviour that the rule depends on: a read of each kind takes the snapshot.
 fn the_server_takes_them(kind: Kind) -> Result<()> {
     let database = Database::create(kind.start(&Kind::settings())?)?;
     SCHEMA.split("; ").try_for_each(|statement| database.run(statement))?;

@@ -1,5 +1,5 @@
-//! Temporary tables hide others from their session alone, and no server lists them. What cannot make one, or makes one of another name,
-//! must not end the caching of a session; what does make one must be noticed, however it is hidden.
+//! Temporary tables hide other tables from their session only, and no server lists them. A statement that cannot create one, or creates one with
+//! another name, must not end the caching of a session. A statement that creates one must be noticed, however it is hidden.
 
 use anyhow::{Context, Result, ensure};
 
@@ -57,7 +57,7 @@ fn pair(kind: Kind) -> Result<Pair> {
     prepared(Pair::new(kind, "")?)
 }
 
-/// On a server of its own: with what other tests define, code may be gone before it is known.
+/// On a server of its own: definitions of other tests could drop code before it is known.
 fn alone(kind: Kind) -> Result<Pair> {
     prepared(Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &[])?)
 }
@@ -309,7 +309,7 @@ fn hide_item(pair: &Pair, statements: &[&str]) -> Result<()> {
             assert_eq!(c.value(read)?, expected, "{read} after {statements:?}");
         }
     }
-    // And none was kept.
+    // And none was cached.
     let mut other = pair.connect()?;
     assert_eq!(other.value(READ)?, "kettle", "after {statements:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Who may ask Freshet about others.
+//! Users who may ask Freshet about others.
 
 use anyhow::{Result, ensure};
 

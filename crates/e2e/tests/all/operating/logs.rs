@@ -1,6 +1,6 @@
-//! Whatever is logged, at the most talkative level: no password and no value of the application's. And what has to be logged.
+//! The log at the most verbose level: no password and no value of the application. And the messages that must be logged.
 //!
-//! The logins themselves are in `login::secrets`; here are all the ways that a value takes through Freshet.
+//! The logins themselves are in `login::secrets`; these tests cover every path of a value through Freshet.
 
 use std::process::Command;
 use std::thread;
@@ -16,7 +16,7 @@ use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, o
 
 on_both_at_length!(no_value_is_logged, a_process_without_a_processor_says_so, so_does_one_whose_database_has_none);
 
-/// Part of every value that is nobody's business, however it is written.
+/// Part of every secret value, however it is written.
 const SECRET: &str = "Zk7uQ";
 
 const TABLES: &str = "

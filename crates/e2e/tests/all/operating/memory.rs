@@ -1,4 +1,4 @@
-//! The memory limit becomes another while Freshet runs, and holds for what is not in the cache as well.
+//! The memory limit changes while Freshet runs, and includes memory outside the cache.
 
 use std::process::{Command, Output};
 
@@ -37,7 +37,7 @@ fn less_and_more(version: Version) -> Result<()> {
         c.query(&read(id))?;
     }
     let full = pair.freshet.metrics()?;
-    ensure!(full.value("freshet_bytes") > 3e6, "{} bytes are held", full.value("freshet_bytes"));
+    ensure!(full.value("freshet_bytes") > 3e6, "only {} bytes are cached", full.value("freshet_bytes"));
 
     let output = set("2MiB")?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -45,7 +45,10 @@ fn less_and_more(version: Version) -> Result<()> {
     eventually(PATIENCE, || {
         let now = pair.freshet.metrics()?;
         let (held, limit) = (now.value("freshet_bytes"), now.value("freshet_memory_limit_bytes"));
-        ensure!(limit < 2_097_153.0 && held < 2_097_153.0 && held > 5e5, "{held} bytes of {limit}");
+        ensure!(
+            limit < 2_097_153.0 && held < 2_097_153.0 && held > 5e5,
+            "{held} bytes are cached with a limit of {limit}"
+        );
         let invalidated = now.count("freshet_evictions_total") - full.count("freshet_evictions_total");
         ensure!(invalidated > 50, "{invalidated} entries were invalidated");
         Ok(())

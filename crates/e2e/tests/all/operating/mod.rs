@@ -1,5 +1,4 @@
-//! What an operator does with a running Freshet, and what it tells: switching the cache off, giving it other
-//! memory, stopping, asking how it is, reading the log.
+//! Operating a running Freshet, and its reports: switching the cache off, changing its memory, stopping, reading its state and its log.
 
 mod admins;
 mod analytics;

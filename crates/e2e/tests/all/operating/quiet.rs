@@ -1,4 +1,4 @@
-//! What belongs to normal life is no warning: DDL beside reads, a stream that is cut and comes back, the end by SIGTERM.
+//! Normal operation logs no warning: DDL beside reads, a stream that breaks and is established again, the end by SIGTERM.
 
 use anyhow::{Result, ensure};
 use freshet_testbed::{Settings, process};

@@ -1,5 +1,5 @@
-//! Definitions that change while they are read: views, names, types, partitions, privileges. Each has a version that an
-//! answer tells, and that is held against the ledger like the version of a row.
+//! Definitions that change while they are read: views, names, types, partitions, privileges. Each has a version that an answer shows, and that is
+//! checked with the ledger like the version of a row.
 
 use std::time::Instant;
 

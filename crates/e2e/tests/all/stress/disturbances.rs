@@ -1,4 +1,4 @@
-//! What goes wrong while the load runs, again and again until the run is over.
+//! Faults during the load, repeated until the run is over.
 
 use std::sync::Arc;
 use std::thread;

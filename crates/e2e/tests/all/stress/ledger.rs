@@ -1,20 +1,20 @@
-//! What was written, when, and what an answer may therefore show.
+//! The ledger: which versions were written when, and therefore which an answer may show.
 //!
-//! Each row (a *key* here, dead or alive) is written by one writer only, so its versions are a sequence, and each
-//! version knows when its commit was sent and when it was acknowledged. Between these two moments an answer may show it
-//! or not. That leaves each answer a *window* of versions per key. Not older than
+//! Each row (a *key* here, existing or deleted) is written by one writer only, so its versions are a sequence, and the ledger has the times at which
+//! each version's commit was sent and acknowledged. Between these two times an answer may show it or not. That gives each answer a *window* of
+//! versions per key. The answer must not be older than
 //!
-//! - what was acknowledged through Freshet before the question was sent (promise 3);
-//! - what was acknowledged, wherever, more than D before the question was sent (promise 2, and promise 1 too: what stays
-//!   stale for ever is one day older than D);
-//! - what the same session has been shown of this key, and what was acknowledged before anything was begun that the
-//!   session has been shown of any key: the session has seen a state of the database that was later (promise 4);
-//! - in a REPEATABLE READ transaction, what was acknowledged before its first question was sent;
+//! - what was acknowledged through Freshet before the query was sent (promise 3);
+//! - what was acknowledged, on any way, more than D before the query was sent (promise 2, and promise 1 too: what stays stale without limit will be
+//!   older than D);
+//! - what the same session has seen of this key, and what was acknowledged before anything was begun that the session has seen of any key: the
+//!   session has seen a later state of the database (promise 4);
+//! - in a REPEATABLE READ transaction, what was acknowledged before its first query was sent;
 //!
 //! and not newer than what had been begun when the answer arrived (nothing that was rolled back may show).
 //!
-//! All moments are of one monotonic clock. Since "begun" is taken before and "acknowledged" after the fact, the checks
-//! err on the side of Freshet by scheduling delays only, never against it.
+//! All times are of one monotonic clock. Since "begun" is taken before and "acknowledged" after the event, the checks err in Freshet's favour by
+//! scheduling delays only, never against it.
 
 use std::collections::HashMap;
 use std::fmt::Write;

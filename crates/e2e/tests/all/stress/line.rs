@@ -1,7 +1,7 @@
-//! A session that costs little: one buffer each way, answers of integers only, as many statements at once as one likes.
+//! A session with little overhead: one buffer in each direction, answers of integers only, any number of statements at once.
 //!
-//! A driver would do, but a million checked reads are the point of a soak, and the statement shapes (unnamed, named,
-//! text, binary, pipelined with one Sync or many) are to be chosen one by one, not by a driver.
+//! A driver would do, but a soak needs a million checked reads, and the forms of statements (unnamed, named, text, binary, pipelined with one Sync or
+//! many) must be chosen one by one, not by a driver.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The connection is gone; whether the last statement was done is not known.
+    /// The connection is lost; it is unknown whether the last statement was executed.
     Lost(String),
     /// The server refuses. It has done nothing.
     Refused { code: String, message: String },

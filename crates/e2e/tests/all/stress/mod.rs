@@ -1,15 +1,13 @@
-//! The promises under concurrent writers, on a real server, while things go wrong.
+//! The promises under concurrent writers, on a real server, with faults.
 //!
-//! Many sessions write rows with version counters, directly and through Freshet and in every way there is, while others
-//! read through Freshet in every way there is and hold each answer against the [`ledger`]: promises 1 to 4 are checked
-//! at each read. Meanwhile something is disturbed (see [`disturbances`]), and each kind of disturbance opens one of the
-//! races that the protocol is about: with a synchronous standby that stalls, commits are delivered by the stream long
-//! before any snapshot shows them, which is what PENDING is for; with a walsender that stalls it is the other way
-//! round, which is what fences, watermarks and the lease are for; and so on. With a rule of the protocol switched off by
-//! Freshet's fault-injection switches a run must find a violation, else it proves nothing.
+//! Many sessions write rows with version counters, directly and through Freshet and in every possible way, while others read through Freshet in every
+//! possible way and check each answer with the [`ledger`]: promises 1 to 4 are checked at each read. Meanwhile there are faults (see
+//! [`disturbances`]), and each kind of fault creates one of the races that the protocol is about. While a synchronous standby stalls, the stream
+//! delivers commits long before any snapshot shows them: unproven commits handle this. While a walsender stalls it is the other way round: fences,
+//! watermarks and the lease handle this. And so on. With a rule of the protocol disabled by Freshet's fault-injection switches a run must find a
+//! violation, otherwise it proves nothing.
 //!
-//! `FRESHET_SOAK_SECONDS` sets the length of a run; `FRESHET_STRESS_SEED` repeats the choices of one (the timing is the
-//! machine's).
+//! `FRESHET_SOAK_SECONDS` sets the length of a run; `FRESHET_STRESS_SEED` repeats the choices of one (the timing depends on the machine).
 
 pub(crate) mod changes;
 mod definitions;
@@ -124,7 +122,7 @@ mod faults {
 
     found!(
         pending_ignored: "ignore-pending", Rows, Standby;
-        taints_ignored: "ignore-doom", Rows, Pauses;
+        taints_ignored: "no-candidates", Rows, Pauses;
         lease_ignored: "ignore-lease", Around, StreamForLong;
         watermarks_ignored: "ignore-watermark", Around, Stream;
         fences_ignored: "ignore-fence", Rows, Stream;

@@ -1,5 +1,5 @@
-//! Tables that are made, written and read while the run goes on: a transaction that wrote to a table before it was
-//! published, and commits after that, is never on the stream. Only the publication barrier guards against it.
+//! Tables that are created, written and read during the run: if a transaction wrote to a table before it was published, and commits after that, its
+//! write is never in the stream. Only the publication barrier handles this.
 
 use std::time::{Duration, Instant};
 

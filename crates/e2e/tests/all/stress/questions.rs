@@ -1,4 +1,4 @@
-//! What is asked, and which answers are right.
+//! The queries, and the right answers.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! Readers: sessions through Freshet that check every answer against the ledger.
+//! Readers: sessions through Freshet that check every answer with the ledger.
 
 use std::collections::HashSet;
 use std::time::Instant;

@@ -96,7 +96,7 @@ impl Run {
         }
         let server = self.version.start(&settings)?;
         let standby = (self.disturbance == Disturbance::Standby).then(|| server.standby("waiting")).transpose()?;
-        // What is written as much as this would hardly be kept otherwise.
+        // Results that are written this often would hardly be cached otherwise.
         let fault = self.fault.iter().flat_map(|fault| ["--test-fault", fault]);
         let shared = ["--test-fault", "share-probes"].into_iter().filter(|_| self.shares_probes);
         let options: Vec<&str> = ["--admission", "always"].into_iter().chain(fault).chain(shared).collect();

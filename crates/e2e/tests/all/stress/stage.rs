@@ -1,4 +1,4 @@
-//! What all sessions of a run share: the servers, the ledger, what was found.
+//! The shared state of all sessions of a run: the servers, the ledger, the violations.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -116,7 +116,7 @@ pub(crate) struct Stage<P = Database> {
     violations: Mutex<Vec<String>>,
     reads: AtomicU64,
     writes: AtomicU64,
-    /// Hits of instances of Freshet that are gone.
+    /// Hits of earlier instances of Freshet.
     hits: AtomicU64,
     /// The run waits for more hits.
     lacks_hits: AtomicBool,
@@ -124,7 +124,7 @@ pub(crate) struct Stage<P = Database> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked has failed the test already.
+    // A panicked thread has already failed the test.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -195,7 +195,7 @@ impl<P: Place> Stage<P> {
     pub(crate) fn replace_freshet(&self, options: &[&str]) -> Result<()> {
         let mut freshet = self.freshet();
         self.hits.fetch_add(freshet.metrics()?.hits(), Relaxed);
-        // The old one is killed before the new one is ready: nobody can be served meanwhile.
+        // The old one is killed before the new one is ready: no client can be served meanwhile.
         let address = self.database.address();
         *freshet = Freshet::spawn(address, None)?;
         std::thread::sleep(Duration::from_millis(200));

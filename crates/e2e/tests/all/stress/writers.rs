@@ -390,7 +390,7 @@ impl<'a> Writer<'a> {
     fn give_way(&mut self) -> Result<()> {
         self.direct.simple("rollback")?;
         self.through.simple("rollback")?;
-        ensure!(self.resolve("0")?, "nobody is busy");
+        ensure!(self.resolve("0")?, "no other session is busy");
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Statements of others' files: how often each is sent, and answers that must be the same.
+//! Statements of other projects' files: how often each is sent, and the answers that must be equal.
 
 use std::fmt::{self, Debug};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The tests that drivers bring: each that passes directly passes through Freshet.
+//! The test suites of drivers: each test that passes directly passes through Freshet.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ struct Suite {
     name: &'static str,
     /// How many of its tests pass directly at least: else it was not set up as it wants to be.
     passes: usize,
-    /// Tests that may fail through Freshet, and why. A name that ends with `*` stands for all that begin so.
+    /// Tests that may fail through Freshet, and why. A name that ends with `*` means all that begin with it.
     known: &'static [(&'static str, &'static str)],
 }
 

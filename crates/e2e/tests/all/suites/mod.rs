@@ -1,17 +1,15 @@
-//! Others' test suites: what passes or is answered directly must pass or be answered alike through Freshet.
+//! Test suites of other projects: what passes or is answered directly must pass or be answered equally through Freshet.
 //!
 //! They take long and are for `make test-long`. `script/setup-suites` unpacks them from package registries:
 //!
-//! * `drivers`: the tests of pgx, asyncpg, psycopg2 and go-sql-driver/mysql. Each runs directly, then through Freshet. A
-//!   test that passes directly has to pass through Freshet, unless it is listed as a known difference, with the reason.
-//! * `regression`: PostgreSQL's regression files. Each statement is sent by itself to two servers directly and to a third
-//!   through Freshet, and each read several times, so that repetitions may be served from the cache. The answers are
-//!   compared message by message.
+//! * `drivers`: the tests of pgx, asyncpg, psycopg2 and go-sql-driver/mysql. Each runs directly, then through Freshet. A test that passes directly
+//!   must pass through Freshet, unless it is listed as a known difference, with the reason.
+//! * `regression`: PostgreSQL's regression files. Each statement is sent by itself to two servers directly and to a third through Freshet, and each
+//!   read several times, so that repetitions may be served from the cache. The answers are compared message by message.
 //! * `mariadb`: files of MariaDB's `main` suite, in the same way.
 //!
-//! Left out, because no registry that the tests may use brings them: the tests of psycopg 3, `PyMySQL`, node-postgres and
-//! mysql2, whose packages come without them, and PostgreSQL's isolation suite, which comes in the source package of
-//! PostgreSQL alone; its archive cannot be downloaded.
+//! Not included, because no registry that the tests may use has them: the tests of psycopg 3, `PyMySQL`, node-postgres and mysql2, whose packages
+//! come without them, and PostgreSQL's isolation suite, which is only in the source package of PostgreSQL; its archive cannot be downloaded.
 
 mod comparing;
 mod drivers;

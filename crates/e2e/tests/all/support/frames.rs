@@ -1,5 +1,4 @@
-//! The frontend's messages as bytes (PostgreSQL manual, chapter 54.7), written out by hand: the tests must be able
-//! to say what no driver would say.
+//! The frontend's messages as bytes (PostgreSQL manual, chapter 54.7), written by hand: the tests must be able to send what no driver would send.
 
 /// Format code of text values.
 pub(crate) const TEXT: i16 = 0;

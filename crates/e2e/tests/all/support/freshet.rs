@@ -21,7 +21,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Options for addresses that are free.
 pub(crate) const LISTEN: [&str; 4] = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-/// More log than this is not kept; no test makes so much.
+/// More log than this is not stored; no test writes as much.
 const LOG_BYTES_MAX: usize = 16 << 20;
 /// How much of it a failing test shows.
 const TAIL_BYTES_MAX: usize = 32 << 10;
@@ -190,7 +190,7 @@ fn lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = sync_channel(100);
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            // Nobody listens any more once the addresses are known; the pipe must be emptied all the same.
+            // The receiver is dropped once the addresses are known; the pipe must be emptied all the same.
             let _ = sender.try_send(line);
         }
     });

@@ -1,4 +1,4 @@
-//! Just enough HTTP to ask Freshet how it is.
+//! A minimal HTTP client for Freshet's endpoints.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

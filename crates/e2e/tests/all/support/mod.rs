@@ -1,4 +1,4 @@
-//! What all tests stand on: real servers, a running Freshet, and a client that hides nothing.
+//! Support for all tests: real servers, a running Freshet, and a client that hides nothing.
 
 pub(crate) mod frames;
 mod freshet;

@@ -1,5 +1,5 @@
-//! A client that speaks the protocol frame by frame and keeps all it hears, so that what a server says can be
-//! compared with what Freshet says.
+//! A client that speaks the protocol frame by frame and records everything that it receives, so that the server's frames can be compared with
+//! Freshet's.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -173,7 +173,7 @@ impl RawClient {
         self.heard.push(if blur { message.without_origin() } else { message.comparable() });
     }
 
-    /// The tag of the next message, kept; the end of the stream is kept as a message without a tag.
+    /// The tag of the next message, which is recorded; the end of the stream is recorded as a message without a tag.
     pub(crate) fn read_or_end(&mut self) -> Result<Option<u8>> {
         let message = self.read_unheard()?;
         let tag = message.as_ref().map(|m| m.tag);

@@ -1,4 +1,4 @@
-//! What a relay between Freshet and a server is made of: each test decides for itself what is held.
+//! Parts of a relay between Freshet and a server: each test decides what is held.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,4 @@
-//! PostgreSQL for the tests: one server of each version for all tests that need nothing special of it, and a database
-//! of its own for each of them.
+//! PostgreSQL for the tests: one server of each version for all tests without special needs, and a database for each of these tests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};

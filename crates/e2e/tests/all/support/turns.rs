@@ -1,5 +1,5 @@
-//! A relay in front of a server that counts, for each connection, how often Freshet speaks after the server has spoken: that many
-//! ways to the server and back the connection takes, however far away the server is.
+//! A relay in front of a server that counts, for each connection, how often Freshet sends after the server has sent: this is the connection's number
+//! of round trips, however distant the server is.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,4 @@
-//! Modules that import each other in a circle. A module and those inside it are one thing, so imports between them do not
-//! count.
+//! Modules that import each other in a circle. A module and its submodules count as one, so imports between them do not matter.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,8 +1,7 @@
-//! A look at Rust source that is just deep enough for the tidy rules.
+//! A scanner of Rust source, just sufficient for the tidy rules.
 //!
-//! A parser crate would see more and cost more to build than all of these rules together. Here, comments and
-//! literals are blanked out (so that no brace or word inside them counts), and functions are found by their keyword
-//! and by balancing brackets.
+//! A parser crate would see more and take longer to build than all of these rules together. Here, comments and literals are replaced by blanks (so
+//! that no brace or word inside them counts), and functions are found by their keyword and by balancing brackets.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
-//! How the upstream is named and found: connection strings, environment, sockets, several hosts.
+//! Ways to name the upstream: connection strings, environment, sockets, several hosts.
 //!
-//! That Freshet understands a connection string as libpq does is tested where it is parsed; here, that each way leads
-//! to the server, for Freshet's own connections and for its clients', and that no password is left lying about.
+//! The parser's tests check that Freshet understands a connection string as libpq does. These tests check that each way leads to the server, for
+//! Freshet's own connections and for its clients', and that no password is exposed.
 
 mod faults;
 mod start;
@@ -78,7 +78,7 @@ fn wait_logged(freshet: &Freshet, text: &str) -> Result<()> {
     })
 }
 
-/// The same where nobody is asked for a password; the client goes on.
+/// The same without a password request; the client continues.
 fn serves(freshet: &Freshet, database: &Database) -> Result<RawClient> {
     let mut client = RawClient::login(freshet.address, database.login())?;
     if freshet.is_there() {
@@ -168,7 +168,7 @@ fn a_unix_socket(version: Version) -> Result<()> {
         format!("postgres:///{name}?host={directory}&port={port}&user=postgres&sslmode=require"),
     ];
     for upstream in upstreams {
-        // The server trusts whoever comes by the socket, and that is Freshet.
+        // The server trusts every connection over the socket, and that is Freshet.
         let mut command = command(Some(&upstream), &[], &home.0)?;
         if let Some(command) = &mut command {
             command.args(["--auth", "trust"]);
@@ -186,7 +186,7 @@ fn a_unix_socket(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A server that lets in whoever comes by the socket (peer, trust) has let in Freshet, not its clients.
+/// A server that trusts connections over the socket (peer, trust) has authenticated Freshet, not its clients.
 fn a_unix_socket_vouches_for_nobody(version: Version) -> Result<()> {
     let (database, home) = (open(version)?, Home::new()?);
     let directory = socket_directory(&database.server)?.display().to_string();
@@ -204,7 +204,7 @@ fn a_unix_socket_vouches_for_nobody(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A port at which nobody listens.
+/// A port without a listener.
 fn dead_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

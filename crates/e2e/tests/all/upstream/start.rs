@@ -1,5 +1,4 @@
-//! A Freshet that is told where its upstream is in some other way than by a URL: by variables, by files in the home
-//! directory, by nothing at all.
+//! A Freshet that finds its upstream without a URL: by variables, by files in the home directory, by defaults.
 
 use std::env;
 use std::fs;

@@ -1,9 +1,7 @@
-//! What a verdict comes down to: kept with tags of some kind, refused though its result could be kept, or set aside, since
-//! no cache should keep it.
+//! The classes of verdicts: cached with some kind of tags, refused although the result could be cached, or excluded, since no cache should cache it.
 //!
-//! Whether a statement is set aside is told from its text alone, not from the reason that Freshet gives, which could excuse
-//! itself. What any row of a table changes is exact if the statement asks for all of them; so such tags count as bad
-//! only if it does not (`structure.rs`).
+//! Whether a statement is excluded depends on its text alone, not on Freshet's reason, which could excuse itself. A tag for any row is exact if the
+//! statement reads all rows of the table; so such tags count as bad only if it does not (`structure.rs`).
 
 use std::fmt;
 

@@ -1,10 +1,10 @@
-//! What Freshet makes of the statements that real software sends: the verdict, its reason and the kind of tags of each.
+//! The verdicts about statements of real software: the verdict, its reason and the kind of tags of each.
 //!
-//! The statements and the tables that they name are in `crates/e2e/verdicts/<family>/<source>`, with a README that says where
-//! they come from. A real server gets the tables, and Freshet in front of it is asked `EXPLAIN CACHE` for each statement. What
-//! it says is in the snapshot `verdicts.txt` beside them, line by line; a difference is a failure that shows what changed.
-//! `FRESHET_VERDICTS_WRITE=1` writes the snapshots anew. `make verdicts` prints what comes of it in figures, and with
-//! `ARGS=--all` every line; with `ARGS=--full` PostgreSQL's tables have REPLICA IDENTITY FULL, which the snapshots' have not.
+//! The statements and the tables that they name are in `crates/e2e/verdicts/<family>/<source>`, with a README about their origin. The tables are
+//! created on a real server, and `EXPLAIN CACHE` is run for each statement through Freshet. The output is in the snapshot `verdicts.txt` beside them,
+//! line by line; a difference is a failure that shows what changed. `FRESHET_VERDICTS_WRITE=1` writes the snapshots again. `make verdicts` prints the
+//! totals, and with `ARGS=--all` every line; with `ARGS=--full` PostgreSQL's tables have REPLICA IDENTITY FULL, which they do not have in the
+//! snapshots.
 
 mod judging;
 mod report;

@@ -1,4 +1,4 @@
-//! Verdicts as text: the lines of a snapshot, what differs between two, and the table of figures.
+//! Verdicts as text: the lines of a snapshot, the differences between two, and the table of figures.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -1,13 +1,12 @@
-//! Whether a statement asks for all rows of its tables, by its structure alone.
+//! Whether a statement reads all rows of its tables, by its structure alone.
 //!
-//! It does if no condition of it holds a constant, and no LIMIT cuts it. What its conditions then compare are columns with columns, which is what
-//! a join is, be it written with JOIN … ON, with commas and WHERE, with EXISTS or with IN: which rows come together is said, not which rows
-//! are wanted. So `FROM a, b WHERE a.id = b.a_id` is one of them, as `FROM a JOIN b ON a.id = b.a_id` is; and a
-//! constant in ON makes neither.
+//! It does if none of its conditions has a constant, and it has no LIMIT. Its conditions then compare columns with columns, which is a join, whether
+//! it is written with JOIN … ON, with commas and WHERE, with EXISTS or with IN: they say which rows are combined, not which rows are selected. So
+//! `FROM a, b WHERE a.id = b.a_id` reads all rows, as `FROM a JOIN b ON a.id = b.a_id` does; and with a constant in ON neither does.
 //!
-//! Conditions are WHERE and ON, of sub-selects, too. Constants are numbers, texts, parameters, TRUE, FALSE and NULL (so `IS NULL` is
-//! a condition). These are none: `1 = 1` and `ON TRUE`, of constants alone; what EXISTS selects, and a LIMIT that leaves it a row; `FILTER (WHERE …)`,
-//! which leaves rows to the other columns; HAVING, since whether a group meets it all rows together say.
+//! Conditions are WHERE and ON, also of sub-selects. Constants are numbers, texts, parameters, TRUE, FALSE and NULL (so `IS NULL` is a condition).
+//! These do not count: `1 = 1` and `ON TRUE`, which have constants only; the SELECT list of EXISTS, and a LIMIT that leaves it a row; `FILTER (WHERE
+//! …)`, which does not affect other columns; HAVING, since all rows of a group decide it together.
 
 /// A part of a statement's text, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,14 +20,14 @@ enum Token {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clause {
-    /// What stands in brackets is part of what is around them.
+    /// The contents of the parentheses belong to what is around them.
     Around,
     List,
     Condition,
     Other,
 }
 
-/// What stands in one pair of brackets.
+/// The contents of one pair of parentheses.
 struct Level {
     clause: Clause,
     /// Brackets around it are in a condition.

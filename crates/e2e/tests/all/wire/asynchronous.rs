@@ -1,4 +1,4 @@
-//! What comes without being asked for: notifications, notices and reports of settings, at any time.
+//! Asynchronous messages: notifications, notices and reports of settings, at any time.
 
 use std::thread;
 use std::time::Duration;
@@ -21,7 +21,7 @@ on_both!(
 
 const READ: &str = "select id, name from item where id = $1";
 
-/// A notification tells of a commit: whoever gets it and reads, from wherever the read comes, sees that commit.
+/// A notification reports a commit: a session that gets it and reads, from the cache or the database, sees this commit.
 fn notifications_between_hits(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let read = "select line from log where id = 3";
@@ -123,7 +123,7 @@ fn notifications_to_oneself(version: Version) -> Result<()> {
     })
 }
 
-/// Nobody asks the idle session for anything; all of them arrive.
+/// The idle session sends nothing; all of them arrive.
 fn many_notifications_while_idle(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let mut listener = pair.connect()?;
@@ -206,7 +206,7 @@ fn notices_of_a_read(version: Version) -> Result<()> {
             rest();
         }
     }
-    // Each message of the extended protocol is told of.
+    // Each message of the extended protocol is logged to the client.
     pair.same(|c| {
         c.query("set client_min_messages = debug2")?;
         for _ in 0..3 {

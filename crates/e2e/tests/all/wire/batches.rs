@@ -1,4 +1,4 @@
-//! Batches of the extended protocol in the shapes that drivers send, and batches that lack their end.
+//! Batches of the extended protocol as drivers send them, and incomplete batches.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! CancelRequest: whatever the session is doing, what is cancelled directly is cancelled through Freshet.
+//! CancelRequest: in any state of the session, what is cancelled directly is cancelled through Freshet.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn a_session_that_only_hits(version: Version) -> Result<()> {
     crate::cached::until_hit(&pair, &mut client, READ)
 }
 
-/// The answer that was to be kept does not come, and nothing is kept.
+/// The answer that was to be cached does not come, and nothing is cached.
 fn a_fill(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     pair.same_with_hits(1, |c| c.query(READ).map(drop))?;

@@ -1,4 +1,4 @@
-//! COPY, with whatever a client may put around and into it. (COPY in both directions is replication: `replicating`.)
+//! COPY, with everything that a client may send around and in it. (COPY in both directions is replication: `replicating`.)
 
 use anyhow::{Result, ensure};
 

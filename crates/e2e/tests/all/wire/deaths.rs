@@ -1,5 +1,5 @@
-//! The upstream dies or freezes in the middle of something: the client gets what it would get directly, and nothing
-//! half is kept. A peer that vanishes without a word is found by keepalive.
+//! The upstream dies or freezes during an answer: the client gets what it would get directly, and no incomplete result is cached. Keepalive detects a
+//! peer that vanishes silently.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,9 +25,9 @@ on_both_at_length!(
 );
 
 const READ: &str = "select id, name from item where id = 1";
-/// Cannot be kept, and is far larger than all buffers on the way.
+/// Cannot be cached, and is far larger than all buffers on the way.
 const PASSING: &str = "select repeat('x', 1000), i, random() < 2 from generate_series(1, 200000) i";
-/// Could be kept: rows that come one by one for many seconds, few of them.
+/// Could be cached: few rows that come one by one for many seconds.
 const TRICKLE: &str = "select a.id, repeat(a.name, 100) from item a, item b, item c, item d
     where (a.id * 31 + b.id * 37 + c.id * 41 + d.id * 43) % 9973 = 1";
 /// The same, but soon over.
@@ -102,7 +102,7 @@ fn killed_while_a_result_is_kept(version: Version) -> Result<()> {
             let tags = tags_to_the_end(&mut client);
             ensure!(tags.chars().all(|tag| tag == 'D'), "the end: {}", tags.trim_start_matches('D'));
             up_again(&pair)?;
-            // Asked again it takes as long as ever: nothing of it was kept.
+            // The query takes as long again: none of it was cached.
             let mut again = pair.connect()?;
             again.run("set statement_timeout = '300ms'")?;
             let answer = again.query(TRICKLE)?;

@@ -1,4 +1,4 @@
-//! Sessions that the server ends, and statements that it gives up: the client gets the server's own words.
+//! Sessions that the server ends, and statements that it cancels: the client gets the server's own message.
 
 use std::thread;
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn never_idle_while_it_hits(version: Version) -> Result<()> {
     client.expect_silence()
 }
 
-/// A fill that is given up is answered by the server's error, each time anew.
+/// A cancelled fill is answered by the server's error, each time.
 fn statements_that_take_too_long(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     pair.same_with_hits(1, |c| {

@@ -1,4 +1,4 @@
-//! Connections that break on either side, and a server that goes away.
+//! Connections that break on either side, and a server that stops.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn the_client_leaves_in_the_middle(version: Version) -> Result<()> {
     for last_words in [
         query("select pg_sleep(1.5)"),
         query("begin; update item set name = 'lost' where id = 1; select pg_sleep(1.5)"),
-        // Half a message, half a pipeline, a result that nobody reads, a copy that is not finished.
+        // Half a message, half a pipeline, a result that the client does not read, a copy that is not finished.
         vec![b'Q', 0, 0, 0],
         vec![b'Q', 0, 0, 1, 0, b's'],
         unnamed(READ, &[]),

@@ -1,8 +1,8 @@
-//! Bytes that no client sends: malformed and truncated messages at every stage of a connection, lengths that lie, other
-//! protocols, and floods of connections that never become sessions.
+//! Bytes that no client sends: malformed and truncated messages at every stage of a connection, wrong lengths, other protocols, and floods of
+//! connections that never become sessions.
 //!
-//! What the server itself answers is what Freshet must answer, so most tests compare the two. Meanwhile well-behaved
-//! sessions go on: what one client sends must never be felt by another, nor cost more memory than it sent.
+//! Freshet must answer as the server itself does, so most tests compare the two. Meanwhile ordinary sessions continue: no client may affect another,
+//! nor use more memory than it sent.
 
 use std::fs;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -97,7 +97,7 @@ fn unharmed(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Every case sounds the same directly and through Freshet, and nobody else hears of it.
+/// Every case is the same directly and through Freshet, and affects no other session.
 fn all_the_same(pair: &Pair, cases: Vec<Case>, say: impl Fn(SocketAddr, &[u8]) -> Result<String>) -> Result<()> {
     let mut bystanders = Bystanders::new(pair)?;
     let mut differences = Vec::new();
@@ -187,7 +187,7 @@ fn before_a_session(version: Version) -> Result<()> {
 
 /// Sends, says that nothing more will come, and hears all.
 fn last_words(client: &mut RawClient, bytes: &[u8]) -> Result<String> {
-    // Whoever refuses early may have closed already.
+    // A server that refuses early may have closed already.
     let _ = client.send(bytes);
     let _ = client.socket()?.shutdown(Shutdown::Write);
     rest(client)
@@ -286,7 +286,7 @@ fn malformed() -> Vec<Case> {
 fn in_session(pair: &Pair, address: SocketAddr, prefix: &[u8], bytes: &[u8]) -> Result<String> {
     let mut client = RawClient::login(address, pair.login())?;
     let words = [prefix, bytes, &sync(), &query("select 'after'"), &terminate()].concat();
-    // Whoever refuses early may have closed already.
+    // A server that refuses early may have closed already.
     let _ = client.send(&words);
     rest(&mut client)
 }

@@ -1,4 +1,4 @@
-//! The defects of other proxies that `WIRE.md` names, each as a test of its own.
+//! Known defects of other proxies, each with a test of its own.
 
 use anyhow::{Result, ensure};
 

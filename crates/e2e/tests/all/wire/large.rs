@@ -1,4 +1,4 @@
-//! Bound and results larger than any buffer stream through in bounded memory, and a slow reader is waited for.
+//! Bind messages and results larger than any buffer stream through in bounded memory, and Freshet waits for a slow reader.
 
 use std::thread;
 use std::time::Duration;
@@ -112,7 +112,7 @@ fn a_large_parameter(version: Version) -> Result<()> {
 fn a_slow_reader(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     in_bounded_memory(&pair, |c| {
-        // The sockets' buffers are full before an answer that is kept begins.
+        // The sockets' buffers are full before an answer that is cached begins.
         let mut stalled = pair.connect()?;
         until_hit(&pair, &mut stalled, "select id from large where id = 1")?;
         let read = ["select content, random() from large", "select content from large where id < 3"];
@@ -123,7 +123,7 @@ fn a_slow_reader(version: Version) -> Result<()> {
         let mut other = pair.connect()?;
         other.query("select name from small where id = 1")?;
         other.expect_silence()?;
-        // What it does not read is not kept for ever, so that others' results can be.
+        // An answer that it does not read is not kept in memory without limit, so that results of others can be cached.
         eventually(PATIENCE, || {
             let left =
                 if pair.freshet.is_there() { pair.freshet.metrics()?.count("freshet_fills_in_flight") } else { 0 };

@@ -1,5 +1,4 @@
-//! Pipelines: several Syncs in flight, hits and misses and errors mixed. The order is kept, and each Sync is answered
-//! by exactly one ReadyForQuery.
+//! Pipelines: several Syncs in flight, with hits, misses and errors. The order is preserved, and exactly one ReadyForQuery answers each Sync.
 
 use anyhow::{Result, ensure};
 

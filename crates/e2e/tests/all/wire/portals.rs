@@ -1,4 +1,4 @@
-//! Portals and statements by name: fetched in parts, closed in between, flushed, and failing at every step.
+//! Named portals and statements: fetched in parts, closed in between, flushed, and failing at every step.
 
 use anyhow::{Result, ensure};
 

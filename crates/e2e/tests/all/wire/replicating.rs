@@ -111,7 +111,7 @@ fn a_logical_stream_with_feedback(version: Version) -> Result<()> {
             seen |= message.body.windows(marker.len()).any(|w| w == marker.as_bytes());
         }
         client.send(&feedback(end))?;
-        // Answered by a keepalive, and kept by the slot.
+        // Answered by a keepalive, and retained by the slot.
         while client.read()?.body.first() != Some(&b'k') {}
         eventually(PATIENCE, || {
             let sql = "select confirmed_flush_lsn - '0/0' from pg_replication_slots where slot_name = 'through'";

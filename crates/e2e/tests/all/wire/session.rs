@@ -1,4 +1,4 @@
-//! How sessions begin and end, and what reaches them from aside: cancellation, replication, unknown messages.
+//! The start and end of sessions, and events from outside: cancellation, replication, unknown messages.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,5 +1,5 @@
-//! Gigabytes in bounded memory, on the newest version only: one result, one statement, one parameter, one copy; and
-//! what happens when either side stops reading.
+//! Gigabytes in bounded memory, on the newest version only: one result, one statement, one parameter, one copy; and the behaviour when either side
+//! stops reading.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

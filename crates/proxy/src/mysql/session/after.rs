@@ -13,11 +13,12 @@ use freshet_wire::mysql::response::Done;
 
 use crate::mysql::login::{Exchange, Leg, Refusal, change_user, login_ok};
 use crate::mysql::session::idle::Command;
+use crate::mysql::session::known::Known;
+use crate::mysql::session::mark::{Makes, Mark};
 use crate::mysql::session::reading::Reading;
-use crate::mysql::session::settings::Known;
 use crate::mysql::session::temporaries::may_define_code;
 use crate::mysql::session::track::Written;
-use crate::mysql::session::transaction::{Answered, Mark};
+use crate::mysql::session::transaction::Answered;
 use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::session::commit_wait::Touched;
 use crate::statement::registry::{Marks, Statement, first_word};
@@ -66,17 +67,21 @@ impl Session {
         };
         // What it names the session may have defined a moment ago.
         let may_be_new = names && !self.shows_own_definitions(catalog.version);
+        let takes_snapshot = marks.takes_snapshot
+            && (bracket.is_some() || !self.server.settings.temporaries.may_hide(template.reads_first()));
+        let makes = match () {
+            () if marks.runs_stored_code || may_be_new => Makes::ByStoredCode,
+            () if marks.makes_temporary => Makes::ByItself,
+            () => Makes::NoTables,
+        };
         Mark {
             effect,
             bracket,
             writes,
             reads: !tells_nothing,
-            takes_snapshot: marks.takes_snapshot
-                && (bracket.is_some() || !self.server.settings.temporaries.may_hide(template.reads_first())),
-            catalog: catalog.version,
+            takes_snapshot: takes_snapshot.then_some(catalog.version),
             keeps_settings: marks.keeps_settings,
-            makes_temporary: marks.makes_temporary || may_be_new,
-            runs_stored_code: marks.runs_stored_code || may_be_new,
+            makes,
         }
     }
 
@@ -84,7 +89,7 @@ impl Session {
     /// what the stream has delivered is still to be read.
     pub(crate) fn shows_own_definitions(&self, version: CatalogVersion) -> bool {
         let shows = |since| self.shared.cache.reflects(&Watermark { since, ..Watermark::default() }, version);
-        self.defined_at.is_none_or(shows)
+        self.definitions.defined_at().is_none_or(shows)
     }
 
     /// The tables that a plain write may touch, and by which catalogue.
@@ -104,7 +109,7 @@ impl Session {
         done: &Done,
         was: Status,
     ) -> Result<(), SessionError> {
-        let unread = self.unread.clone();
+        let unread = self.at_hand.unread.clone();
         self.followed(mark, statement, done, was).await;
         if mark.effect >= Effect::Settings && self.sets_roles(statement, unread.as_deref()) {
             self.hold_for_look().await;
@@ -112,7 +117,7 @@ impl Session {
         let opens = matches!(mark.effect, Effect::Settings | Effect::TransactionControl) && !mark.writes;
         self.server.settings.opening &= opens;
         // It is acknowledged, and definitions do not wait for a COMMIT.
-        self.defining = None;
+        self.definitions.acknowledged();
         Ok(())
     }
 
@@ -127,8 +132,8 @@ impl Session {
     async fn followed(&mut self, mark: &Mark, statement: Option<&Arc<Statement>>, done: &Done, was: Status) {
         let failed = done.error.is_some();
         let told = self.take_told(*mark, done);
-        self.warned = failed || done.warnings > 0;
-        self.outcome = match (failed, done.cursor) {
+        self.answer.warned = failed || done.warnings > 0;
+        self.answer.outcome = match (failed, done.cursor) {
             (true, _) => Outcome::Failed,
             (false, true) => Outcome::Cursor,
             (false, false) => Outcome::Plain,
@@ -138,7 +143,7 @@ impl Session {
         }
         // A cursor's rows may be read later.
         self.transaction.sure_by = self.transaction.sure_by.filter(|_| !done.cursor);
-        let unread = self.unread.clone();
+        let unread = self.at_hand.unread.clone();
         self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {
             self.server.settings.doubt();
@@ -151,21 +156,21 @@ impl Session {
             self.raise_watermark(now);
         }
         if mark.effect >= Effect::Definition {
-            self.watermark.catalog_since = now;
-            if mark.runs_stored_code || may_define_code(statement, unread.as_deref()) {
-                self.defined_at = Some(now);
+            self.watermark.note_definition(now);
+            if mark.runs_stored_code() || may_define_code(statement, unread.as_deref()) {
+                self.definitions.defined(now);
             }
         }
         if !failed && done.status.is_none() {
             return; // it tells nothing of transactions
         }
         let was_in_transaction = was.has(Status::IN_TRANS);
-        let proven = self.before.take();
+        let proven = self.transaction.proven_before.take();
         let answered = Answered { failed, rows: done.rows, was_in_transaction, proven, now };
         if self.follow_block(*mark, answered) {
             // What failed may have left a transaction open, and a procedure may have opened one.
             let ended = !failed && !self.status.has(Status::IN_TRANS);
-            let touched = if ended { std::mem::take(&mut self.touched) } else { Touched::Anything };
+            let touched = if ended { std::mem::take(&mut self.transaction.touched) } else { Touched::Anything };
             self.acknowledge(told, &touched, Written { mark: *mark, statement, done, was }).await;
         }
     }
@@ -224,10 +229,7 @@ impl Session {
 
     /// The client has learned something of unknown newness.
     pub(crate) fn raise_watermark(&mut self, now: Nanos) {
-        self.watermark.end = None;
-        self.watermark.since = now;
-        self.behind_passed = true;
-        self.committed.clear();
+        self.watermark.raise(now);
     }
 
     /// The login's OK is in the client's output.

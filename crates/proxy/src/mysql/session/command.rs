@@ -10,8 +10,8 @@ use freshet_types::Reason;
 use crate::mysql::session::diagnostics::Replay;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
+use crate::mysql::session::mark::Mark;
 use crate::mysql::session::track::Track;
-use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 
 /// `COM_CREATE_DB`, `COM_DROP_DB`, `COM_SHUTDOWN`: obsolete, and still there.

@@ -4,21 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::Entry;
-use freshet_sql::{Client, Parameter, ParameterValue, ReadSet};
-use freshet_types::{Catalog, Reason, TableId, Value as Normal, ValueType, Visible};
+use freshet_sql::{Client, Parameter, ReadSet};
+use freshet_types::{Catalog, Reason, TableId, Visible};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
 use freshet_wire::mysql::response::{Done, patch_status};
 use freshet_wire::mysql::result::Form;
-use freshet_wire::mysql::rows;
-use freshet_wire::mysql::statement::{Bound, Value, types};
+use freshet_wire::mysql::statement::Bound;
 use freshet_wire::mysql::track::{Hidden, shown};
 
 use crate::mysql::session::Session;
+use crate::mysql::session::answer::{Answer, Fill, OWN_STATUS, without_status};
 use crate::mysql::session::diagnostics::rows_found;
+use crate::mysql::session::execution::{Execution, parameters, write_key};
+use crate::mysql::session::known::{Allowed, Known};
 use crate::mysql::session::moving::Moving;
-use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::Shown;
 use crate::mysql::session::transaction::Snapshot;
 use crate::session::body::Body;
@@ -27,16 +28,6 @@ use crate::session::lookup::{Decision, Found};
 use crate::session::moving::Limits;
 use crate::statement::registry::Statement;
 
-/// What is the session's own in a word of state. The rest tells of the statement.
-pub(crate) const OWN_STATUS: Status = Status(
-    Status::IN_TRANS.0
-        | Status::AUTOCOMMIT.0
-        | Status::DB_DROPPED.0
-        | Status::NO_BACKSLASH_ESCAPES.0
-        | Status::QUERY_WAS_SLOW.0
-        | Status::IN_TRANS_READONLY.0
-        | Status::ANSI_QUOTES.0,
-);
 /// With any of these an answer is not the whole of a plain result, or tells of the session.
 const STRANGE_STATUS: Status = Status(
     Status::MORE_RESULTS_EXISTS.0
@@ -46,79 +37,6 @@ const STRANGE_STATUS: Status = Status(
         | Status::METADATA_CHANGED.0
         | Status::PS_OUT_PARAMS.0,
 );
-
-/// Capabilities on which the form of answers depends.
-const SHAPING: [Capabilities; 5] = [
-    Capabilities::DEPRECATE_EOF,
-    Capabilities::SESSION_TRACK,
-    Capabilities::OPTIONAL_RESULTSET_METADATA,
-    Capabilities::MARIADB_EXTENDED_METADATA,
-    Capabilities::MARIADB_CACHE_METADATA,
-];
-
-/// One bit for each of [`SHAPING`], for keys.
-pub(crate) fn key_capabilities(capabilities: Capabilities) -> u8 {
-    let bits = SHAPING.iter().enumerate();
-    bits.filter(|(_, one)| capabilities.has(**one)).fold(0, |key, (at, _)| key | 1 << at)
-}
-
-/// One execution: all that its key is made of besides the session.
-#[derive(Clone, Copy)]
-pub(crate) enum Execution<'a> {
-    /// A COM_QUERY with this text.
-    Text(&'a [u8]),
-    /// A COM_STMT_EXECUTE.
-    Bound {
-        /// [`Statement::id`]
-        statement: u64,
-        /// Types that came with an earlier message; empty if they are in this one.
-        types: &'a [u8],
-        /// The message behind the statement's number.
-        tail: &'a [u8],
-    },
-}
-
-/// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
-pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, shaping: u8, execution: Execution<'_>) {
-    key.clear();
-    key.extend_from_slice(&context.to_le_bytes());
-    key.push(shaping);
-    match execution {
-        Execution::Text(text) => {
-            key.push(b'Q');
-            key.extend_from_slice(text);
-        }
-        Execution::Bound { statement, types, tail } => {
-            key.push(b'E');
-            key.extend_from_slice(&statement.to_le_bytes());
-            key.extend_from_slice(&(types.len() as u32).to_le_bytes());
-            key.extend_from_slice(types);
-            key.extend_from_slice(tail);
-        }
-    }
-}
-
-/// What the session allows.
-#[derive(Debug)]
-pub(crate) enum Allowed {
-    /// The cache, under this context.
-    Cache(u32),
-    /// To be decided once the session's context has been asked for.
-    Ask,
-    /// Nothing.
-    Pass(Reason),
-}
-
-/// What is noted of an answer that is being cached.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    /// What its rows tell.
-    shown: Option<Box<Shown>>,
-    moving: Option<Box<Moving>>,
-}
-
-/// A fill whose answer comes on a session's connection.
-pub(crate) type Fill = PendingFill<Reading<Answer>>;
 
 /// An execution that missed.
 struct Missed<'a> {
@@ -218,22 +136,23 @@ impl Session {
 
     /// Takes note of the snapshot that a look-up is to be within; false: it is still to be taken, and nothing can be found.
     pub(crate) fn set_snapshot(&mut self) -> Result<bool, Reason> {
-        self.watermark.snapshot = None;
-        self.watermark.snapshot = match self.transaction.snapshot(&self.server.settings)? {
+        self.watermark.set_snapshot(None);
+        match self.transaction.snapshot(&self.server.settings)? {
             Snapshot::ToBeTaken => return Ok(false),
-            Snapshot::None => None,
-            Snapshot::Of(bounds) => Some(bounds),
-        };
+            Snapshot::None => {}
+            Snapshot::Of(bounds) => self.watermark.set_snapshot(Some(bounds)),
+        }
         Ok(true)
     }
 
     /// Looks up what is kept under the key, and answers.
     pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Found {
-        if !self.committed.is_empty() {
+        if !self.watermark.committed().is_empty() {
             self.settle_committed();
         }
         self.looked_up_at = self.now();
-        let mut found = self.shared.look_up(&self.key, &self.watermark, self.looked_up_at, |body| Ok(answers(body)));
+        let mut found =
+            self.shared.look_up(&self.key, self.watermark.get(), self.looked_up_at, |body| Ok(answers(body)));
         if let Decision::Hit(entry) = &found
             && let Err(reason) = self.check_snapshot_and_tables(&entry.payload)
         {
@@ -241,15 +160,15 @@ impl Session {
         }
         match &found {
             // The session's own commit is on its way, and tells as much.
-            Decision::Pass(Reason::Watermark) if !self.committed.is_empty() => {}
+            Decision::Pass(Reason::Watermark) if !self.watermark.committed().is_empty() => {}
             Decision::Pass(Reason::Fence | Reason::Watermark | Reason::NotYetApplied) => self.shared.want_log_end(),
             Decision::Pass(_) | Decision::Wait(_) => {}
             Decision::Hit(entry) => {
                 self.patience.gain();
-                if std::mem::take(&mut self.behind_passed) {
+                if self.watermark.take_behind_passed() {
                     entry.payload.source.query.figures.hits_after_pass.fetch_add(1, Relaxed);
                 }
-                if self.watermark.snapshot.is_none() && self.shared.verifier.samples() {
+                if self.watermark.snapshot().is_none() && self.shared.verifier.samples() {
                     return Decision::Fill(()); // see [`crate::session::verify`]
                 }
             }
@@ -260,7 +179,7 @@ impl Session {
 
     /// An error if the entry that was found is not to be served at this point of the session's transaction.
     fn check_snapshot_and_tables(&mut self, body: &Body) -> Result<(), Reason> {
-        if self.watermark.snapshot.is_some() && !self.settle_snapshot() {
+        if self.watermark.snapshot().is_some() && !self.settle_snapshot() {
             return Err(Reason::Snapshot);
         }
         if self.server.settings.temporaries.are_none() {
@@ -274,7 +193,7 @@ impl Session {
         write_key(&mut self.key, context, self.server.shaping, execution);
         let accepts = |body: &Body| Ok(!body.source.query.template.names_relations());
         self.looked_up_at = self.now();
-        match self.shared.look_up(&self.key, &self.watermark, self.looked_up_at, accepts) {
+        match self.shared.look_up(&self.key, self.watermark.get(), self.looked_up_at, accepts) {
             Decision::Hit(entry) => Decision::Hit(entry),
             _ => Decision::Fill(()),
         }
@@ -308,8 +227,8 @@ impl Session {
             statement,
             key: &self.key,
             context: (context, *known_under),
-            late: false,
-            snapshot: self.watermark.snapshot.map(|snapshot| snapshot.lo),
+            after_own_write: false,
+            snapshot: self.watermark.snapshot().map(|snapshot| snapshot.lo),
             is_joinable: true,
         };
         let registered = miss.begin_fill(&missed)?;
@@ -414,16 +333,6 @@ impl Session {
     }
 }
 
-/// Takes the session's own state out of an answer; where it stood.
-pub(crate) fn without_status(frames: &mut [u8], done: &Done) -> [u32; 2] {
-    patch_status(frames, &done.status_places, Status(0), OWN_STATUS);
-    let mut places = [0; 2];
-    for (to, from) in places.iter_mut().zip(&done.status_places) {
-        *to = u32::try_from(*from).unwrap_or_default();
-    }
-    places
-}
-
 /// Where the last of these packets begins; the end if they are not whole.
 fn last_packet(frames: &[u8]) -> usize {
     let mut at = 0;
@@ -435,49 +344,4 @@ fn last_packet(frames: &[u8]) -> usize {
         at = next;
     }
     frames.len()
-}
-
-/// The statement's own parameters, then the literals of its text.
-pub(crate) fn parameters<'a>(
-    statement: &'a Statement,
-    bound: Option<&'a Bound<'a>>,
-) -> Result<Vec<Parameter<'a>>, Reason> {
-    let own_params = usize::from(statement.own_params);
-    let (values, kinds) = bound.map_or((&[][..], &[][..]), |bound| (&bound.values[..], &bound.types[..]));
-    if values.len() < own_params {
-        return Err(Reason::MessageShape); // the server will complain
-    }
-    let own =
-        values.iter().zip(kinds.chunks(2).chain(std::iter::repeat(&[][..]))).take(own_params).map(|(value, kind)| {
-            let value = match value {
-                Value::Null => ParameterValue::Null,
-                Value::Integer(number) => ParameterValue::Integer(*number),
-                Value::Text(text) => ParameterValue::Text(text),
-                Value::Opaque(bytes) => match kind.first() {
-                    // A time behind a DATE is not read.
-                    Some(&types::DATE) => ParameterValue::Moment(moment(bytes).filter(|_| bytes.len() == 4)),
-                    Some(&(types::DATETIME | types::TIMESTAMP)) => ParameterValue::Moment(moment(bytes)),
-                    Some(&types::TIME) => ParameterValue::Time,
-                    Some(types::TINY_BLOB..=types::BLOB) => ParameterValue::Bytes(bytes),
-                    _ => ParameterValue::Opaque,
-                },
-            };
-            Parameter { value, declared_type: 0 }
-        });
-    let literals = statement
-        .literals
-        .iter()
-        .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
-    Ok(own.chain(literals).collect())
-}
-
-/// A date and time of the binary protocol that is one of whole seconds. MySQL cuts fractions off that an indexed column has no place for:
-/// then `c < '10:00:00.5'` leaves out what is of 10:00:00.
-fn moment(bytes: &[u8]) -> Option<i64> {
-    let text = rows::moment_text(bytes)
-        .filter(|_| matches!(bytes, [_, _, _, _] | [_, _, _, _, _, _, _] | [_, _, _, _, _, _, _, 0, 0, 0, 0]))?;
-    match ValueType::Timestamp.normalise_text(text.as_bytes())? {
-        Normal::Moment(micros) => Some(micros),
-        _ => None,
-    }
 }

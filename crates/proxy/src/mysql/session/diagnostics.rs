@@ -23,10 +23,11 @@ use freshet_wire::mysql::command as code;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};
 use freshet_wire::mysql::response::{Done, Kind};
 
-use crate::mysql::session::decide::{Allowed, without_status};
+use crate::mysql::session::answer::without_status;
 use crate::mysql::session::forward::To;
+use crate::mysql::session::known::Allowed;
+use crate::mysql::session::mark::Mark;
 use crate::mysql::session::settings::put_query;
-use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 use crate::session::body::FoundRows;
 use crate::statement::registry::{Leaves, NormalizedQuery, Statement};
@@ -292,9 +293,9 @@ impl Session {
     /// A command is about to be sent whose OK may count the warnings that are there (COM_INIT_DB, USE and others of MySQL).
     /// After a hit there would be none.
     pub(crate) async fn replay_for_warnings(&mut self) -> Result<(), SessionError> {
-        if self.warned && !self.replay.rows_only {
+        if self.answer.warned && !self.replay.rows_only {
             self.replay_hit(&[]).await?;
-            self.warned = false;
+            self.answer.warned = false;
         }
         Ok(())
     }
@@ -315,7 +316,7 @@ impl Session {
             return Ok(());
         }
         let writes = template.effect() == Effect::Write && template.names_relations();
-        if writes || self.mark(Some(statement)).takes_snapshot {
+        if writes || self.mark(Some(statement)).takes_snapshot.is_some() {
             return Ok(()); // it has opened one if it does not fail
         }
         self.replay_hit(&[]).await
@@ -346,12 +347,12 @@ impl Session {
         let filled = self.replay.kind.is_none();
         let place = self.replay.found_rows.take().filter(|_| filled);
         let place = place.filter(|_| text.len() <= FoundRows::BYTES_MAX && names_found_rows(text));
-        self.counting = place.map(|place| Counting { place, text: text.into(), frames: Vec::new() });
+        self.at_hand.counting = place.map(|place| Counting { place, text: text.into(), frames: Vec::new() });
     }
 
     /// It was answered.
     pub(crate) fn found_rows_counted(&mut self, done: &Done) {
-        let Some(Counting { place, text, mut frames }) = self.counting.take() else { return };
+        let Some(Counting { place, text, mut frames }) = self.at_hand.counting.take() else { return };
         if frames.len() <= FoundRows::BYTES_MAX && self.is_plain(done, &mut frames) {
             let status_places = without_status(&mut frames, done);
             // Somebody else may have been faster, with the same answer.

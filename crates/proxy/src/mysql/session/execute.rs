@@ -16,14 +16,14 @@ use freshet_wire::mysql::packet::{self, HEADER_BYTES, PACKET_PAYLOAD_MAX};
 use freshet_wire::mysql::response::{Answer, EXECUTE_FLAGS, Kind};
 use freshet_wire::mysql::statement::{Bound, Execute};
 
-use crate::mysql::session::decide::{Allowed, Execution};
+use crate::mysql::session::execution::{Execution, Joined};
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
+use crate::mysql::session::known::{Allowed, Known};
+use crate::mysql::session::mark::Mark;
 use crate::mysql::session::prepared::{Prepared, PreparedUnder};
-use crate::mysql::session::settings::Known;
 use crate::mysql::session::temporaries::Reading;
-use crate::mysql::session::text::{Decided, Joined};
-use crate::mysql::session::transaction::Mark;
+use crate::mysql::session::text::Decided;
 use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::session::lookup::Decision;
 use crate::statement::registry::Statement;
@@ -68,7 +68,7 @@ impl Session {
             }
             None => Err(Reason::TooLong),
         };
-        self.reading = statement.is_err().then(|| Reading::new(self.server.settings.quoting(), 1));
+        self.at_hand.reading = statement.is_err().then(|| Reading::new(self.server.settings.quoting(), 1));
         if statement.as_ref().map_or(true, |statement| statement.query.template.reads_diagnostics()) {
             self.replay_hit(text.as_deref().unwrap_or_default()).await?;
         }
@@ -80,7 +80,7 @@ impl Session {
         };
         let was = self.status;
         self.send_command(command).await?;
-        let unread = self.reading.take().map(|reading| Arc::new(reading.finish()));
+        let unread = self.at_hand.reading.take().map(|reading| Arc::new(reading.finish()));
         let done = self.answer(Kind::Prepare, To::Client { fill: None, impure: false }).await?;
         match done.prepared {
             Some(made) if done.error.is_none() => {
@@ -118,7 +118,7 @@ impl Session {
             Ok(statement) => return self.execute_large(command, number.unwrap_or_default(), &statement).await,
             Err(reason) => {
                 let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
-                self.unread = prepared.and_then(|prepared| prepared.unread.clone());
+                self.at_hand.unread = prepared.and_then(|prepared| prepared.unread.clone());
                 return self.execute_unknown(command, &reason).await;
             }
         };
@@ -137,7 +137,7 @@ impl Session {
 
     /// The server has run a statement.
     fn executed(&mut self, number: Option<u32>, catalog: CatalogVersion) {
-        let outcome = self.outcome;
+        let outcome = self.answer.outcome;
         if let Some(prepared) = number.and_then(|number| self.server.prepareds.get_mut(number)) {
             prepared.catalog = catalog;
             prepared.involved = match outcome {
@@ -157,7 +157,7 @@ impl Session {
         let statement = prepared.and_then(|prepared| {
             // What the server knows of types from now on is what this command says, in another form.
             (prepared.types, prepared.server_knows_types) = (None, true);
-            self.unread.clone_from(&prepared.unread);
+            self.at_hand.unread.clone_from(&prepared.unread);
             prepared.statement.clone().ok()
         });
         self.pass_large(command, statement.as_ref(), false).await
@@ -297,8 +297,8 @@ impl Session {
             && known.is_some();
         prepared.types.clone_from(&known);
         if let Some(types) = known.filter(|_| lacks) {
-            self.rewritten = with_types_of(packet, parameters, &types).filter(|_| !message.named);
-            if self.rewritten.is_none() {
+            self.at_hand.rewritten = with_types_of(packet, parameters, &types).filter(|_| !message.named);
+            if self.at_hand.rewritten.is_none() {
                 self.tell_types(number, &types, message.named).await?;
             }
         }

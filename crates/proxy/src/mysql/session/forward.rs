@@ -11,7 +11,7 @@ use freshet_wire::mysql::response::{Done, Kind, Response, Step};
 
 use tokio::time::timeout;
 
-use crate::mysql::session::decide::Fill;
+use crate::mysql::session::answer::Fill;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::{Session, SessionError};
 use crate::peer::STALL_MAX;
@@ -37,7 +37,7 @@ pub(crate) enum To<'a> {
 impl Session {
     /// Sends a command that is at the start of the client's input, and all packets that belong to it.
     pub(crate) async fn send_command(&mut self, command: Command) -> Result<(), SessionError> {
-        if let Some(rewritten) = self.rewritten.take() {
+        if let Some(rewritten) = self.at_hand.rewritten.take() {
             self.server.put(&rewritten);
             self.client.input.consume(command.header.packet_bytes());
             return Ok(());
@@ -46,7 +46,7 @@ impl Session {
         if command.whole && !command.header.continues() {
             let bytes = self.client.input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
             self.server.put(bytes);
-            if let Some(reading) = &mut self.reading {
+            if let Some(reading) = &mut self.at_hand.reading {
                 reading.packet(bytes);
             }
             self.client.input.consume(command.header.packet_bytes());
@@ -65,7 +65,7 @@ impl Session {
                 return Err(SessionError::ClientEnded);
             }
             let header = Header::read(self.client.input.bytes()).ok_or(SessionError::ClientEnded)?;
-            if let Some(reading) = &mut self.reading {
+            if let Some(reading) = &mut self.at_hand.reading {
                 reading.packet(&[]);
             }
             self.send_bytes(header.packet_bytes()).await?;
@@ -85,7 +85,7 @@ impl Session {
             if !self.server.is_deaf() {
                 self.server.put(bytes);
             }
-            if let Some(reading) = &mut self.reading {
+            if let Some(reading) = &mut self.at_hand.reading {
                 reading.feed(bytes);
             }
             self.client.input.consume(count);
@@ -142,7 +142,7 @@ impl Session {
                     if let Some(fill) = fill {
                         fill.take_if(|fill| !fill.keep(bytes)); // at once: who knows how long its client takes to read it
                     }
-                    if let Some(counting) = &mut self.counting {
+                    if let Some(counting) = &mut self.at_hand.counting {
                         counting.keep(bytes);
                     }
                     self.put_shown(scanned.consumed, &scanned.changes);

@@ -13,17 +13,34 @@
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
 //! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::session::commit_wait`]) |
 //!
+//! Its parts, which know nothing of the session:
+//!
+//! | part | where | has |
+//! |---|---|---|
+//! | server connection | `server_connection` | the server's socket, what is prepared there, the context: which settings are in force there |
+//! | transaction | `transaction` | the open block, and what it may have written to |
+//! | watermark | `watermark` | how new the next answers must be |
+//! | definitions | `definitions` | whether others, and the session itself, must reckon with what it has defined |
+//! | command at hand | `at_hand` | what is known of it beside its bytes |
+//! | replay | `diagnostics` | the hits that the server must learn of before it is asked for diagnostics |
+//!
 //! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
 //! acknowledgement is held by not waiting for the client.
 
 pub(crate) mod after;
+mod answer;
+mod at_hand;
 mod command;
 mod decide;
+mod definitions;
 pub(crate) mod diagnostics;
 mod execute;
+mod execution;
 mod forward;
 mod hold;
 mod idle;
+mod known;
+mod mark;
 mod moving;
 mod named;
 mod prepared;
@@ -35,31 +52,30 @@ mod temporaries;
 mod text;
 pub(crate) mod track;
 mod transaction;
+mod watermark;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_cache::{Proven, Watermark};
-use freshet_sql::Code;
-use freshet_types::{Catalog, Nanos, Reason};
+use freshet_types::{Nanos, Reason};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::OutOfStep;
-use freshet_wire::mysql::track::Gtid;
 use thiserror::Error;
 
 use crate::metrics::WorkerCounters;
 use crate::mysql::MySql;
 use crate::mysql::login::{Admitted, admit};
-use crate::mysql::session::diagnostics::{Counting, Replay};
+use crate::mysql::session::at_hand::AtHand;
+use crate::mysql::session::definitions::Definitions;
+use crate::mysql::session::diagnostics::Replay;
 use crate::mysql::session::server_connection::ServerConnection;
-use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::TransactionState;
+use crate::mysql::session::watermark::SessionWatermark;
 use crate::peer::Peer;
 use crate::server::access::Incoming;
 use crate::session::body::Body;
-use crate::session::commit_wait::{Counted, Touched};
 use crate::session::wait_queue::Patience;
 
 /// Why a session ended other than by its client's wish.
@@ -83,13 +99,22 @@ pub(crate) enum SessionError {
 }
 
 /// How an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Outcome {
+    #[default]
     Plain,
     /// By an error.
     Failed,
     /// Its rows are to be fetched.
     Cursor,
+}
+
+/// The server's last answer.
+#[derive(Debug, Default)]
+struct LastAnswer {
+    /// It was an error, or had warnings.
+    warned: bool,
+    outcome: Outcome,
 }
 
 /// A session.
@@ -102,35 +127,13 @@ struct Session {
     status: Status,
     transaction: TransactionState,
     track: Track,
-    watermark: Watermark,
-    /// The last that the client was told came from the server, and no end of the binlog behind that is known.
-    behind_passed: bool,
-    /// What the open transaction may have written to.
-    touched: Touched,
-    /// What may define anything was sent, and is not acknowledged yet.
-    defining: Option<Counted>,
-    /// When the session has defined what the catalogue in use may lack.
-    defined_at: Option<Nanos>,
-    /// The commits that the last answer told, if it was not held for them and nothing was told since.
-    committed: Vec<Gtid>,
+    watermark: SessionWatermark,
+    definitions: Definitions,
     replay: Replay,
-    counting: Option<Counting>,
     /// Waiting for a position did not help the last time.
     patience: Patience,
-    /// The server's last answer was an error or had warnings.
-    warned: bool,
-    /// How the server's last answer ended.
-    outcome: Outcome,
-    /// What goes upstream in the place of the command at hand.
-    rewritten: Option<Vec<u8>>,
-    /// What the command at hand may make, if it is not known what it is.
-    unread: Option<Arc<Code>>,
-    /// The catalogue before the statement that was sent, if that may run code.
-    code_before: Option<Arc<Catalog>>,
-    /// Reads it on its way.
-    reading: Option<Reading>,
-    /// What was proven visible before a statement was sent that takes a snapshot by itself.
-    before: Option<Proven>,
+    answer: LastAnswer,
+    at_hand: AtHand,
     /// Scratch for keys.
     key: Vec<u8>,
     /// When the hit that is being answered was looked up first.
@@ -172,22 +175,12 @@ impl Session {
             status: Status::AUTOCOMMIT,
             transaction: TransactionState::default(),
             track: Track::default(),
-            watermark: Watermark::default(),
-            behind_passed: false,
-            touched: Touched::default(),
-            defining: None,
-            defined_at: None,
-            committed: Vec::new(),
+            watermark: SessionWatermark::default(),
+            definitions: Definitions::default(),
             replay: Replay::default(),
-            counting: None,
             patience: Patience::default(),
-            warned: false,
-            outcome: Outcome::Plain,
-            rewritten: None,
-            unread: None,
-            code_before: None,
-            reading: None,
-            before: None,
+            answer: LastAnswer::default(),
+            at_hand: AtHand::default(),
             key: Vec::with_capacity(256),
             looked_up_at: 0,
         };

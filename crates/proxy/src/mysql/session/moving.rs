@@ -10,10 +10,9 @@ use freshet_wire::mysql::rows::Rows;
 use freshet_wire::mysql::statement::{Bound, Value};
 
 use crate::mysql::session::Session;
-use crate::mysql::session::decide::{Allowed, Execution, parameters};
-use crate::mysql::session::settings::Known;
+use crate::mysql::session::execution::{Execution, Found, parameters};
+use crate::mysql::session::known::{Allowed, Known};
 use crate::mysql::session::shown::fields;
-use crate::mysql::session::text::Found;
 use crate::session::lookup::{self, Decision};
 use crate::session::moving::{Limits, Reached, put_text};
 use crate::statement::registry::Statement;

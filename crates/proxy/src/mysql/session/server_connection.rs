@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use freshet_wire::mysql::response::Done;
 
 use crate::mysql::login::About;
-use crate::mysql::session::decide::key_capabilities;
+use crate::mysql::session::execution::key_capabilities;
 use crate::mysql::session::prepared::Prepareds;
 use crate::mysql::session::settings::{Settings, put_query};
 use crate::peer::Peer;

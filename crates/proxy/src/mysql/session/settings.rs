@@ -21,28 +21,16 @@ use freshet_wire::mysql::{command, result};
 
 use crate::mysql::login::About;
 use crate::mysql::question::{Answer, Level, question, take_found_rows, take_server};
-use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::forward::To;
+use crate::mysql::session::known::{Allowed, Known};
 use crate::mysql::session::reading::{Readable, Reading, without_comments};
 use crate::mysql::session::temporaries::Temporaries;
 use crate::mysql::session::{Session, SessionError};
-use crate::session::context::Context;
 use crate::shared::{ServerIdentity, Shared};
 use crate::statement::registry::{Statement, first_word};
 
 /// Settings by which a session sees what is run in it: in the state that answers tell, SHOW PROFILES, OPTIMIZER_TRACE.
 const WATCHING: [&str; 3] = ["session_track_transaction_info", "profiling", "optimizer_trace"];
-
-/// What a session knows of its own context.
-#[derive(Debug)]
-pub(crate) enum Known {
-    /// It must be asked for.
-    Nothing,
-    /// This, under this catalogue: with a later one the user may have other rights.
-    Context(Arc<Context>, CatalogVersion),
-    /// It cannot be known in this era.
-    Unknowable(Reason),
-}
 
 /// A question for the context that was sent.
 #[derive(Clone, Copy, Debug)]

@@ -18,9 +18,9 @@ use freshet_types::{Catalog, Reason, Temporaries as Made};
 use freshet_wire::mysql::packet::HEADER_BYTES;
 
 use crate::mysql::session::Session;
+use crate::mysql::session::known::Known;
+use crate::mysql::session::mark::Mark;
 use crate::mysql::session::named::Named;
-use crate::mysql::session::settings::Known;
-use crate::mysql::session::transaction::Mark;
 use crate::statement::registry::{NormalizedQuery, Statement, first_word};
 
 /// Reads the words of a statement on its way.
@@ -243,10 +243,10 @@ impl Session {
         // The sooner, the fewer definitions lie between.
         let _ = self.judge_pending();
         if self.shows_own_definitions(self.shared.catalog_version()) {
-            self.defined_at = None;
+            self.definitions.are_shown();
         }
-        let runs = mark.makes_temporary || statement.is_some_and(|statement| self.may_quote_names(statement));
-        self.code_before = runs.then(|| self.shared.catalog.load_full());
+        let runs = mark.makes_temporary() || statement.is_some_and(|statement| self.may_quote_names(statement));
+        self.at_hand.code_before = runs.then(|| self.shared.catalog.load_full());
     }
 
     /// What Freshet takes for strings may be names.
@@ -257,13 +257,13 @@ impl Session {
 
     /// A statement was answered: what it may have made. `failed`: by an error.
     pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, failed: bool) {
-        let (unread, before) = (self.unread.take(), self.code_before.take());
+        let (unread, before) = (self.at_hand.unread.take(), self.at_hand.code_before.take());
         let Some(statement) = statement else {
             if mark.effect != Effect::Pure {
                 self.server.settings.temporaries.named = Named::default();
             }
             match unread {
-                _ if !mark.makes_temporary => {}
+                _ if !mark.makes_temporary() => {}
                 Some(code) => {
                     self.server.settings.temporaries.defined(&code);
                     self.server.settings.temporaries.ran(code, before.as_ref());
@@ -283,12 +283,12 @@ impl Session {
         let quoting = self.server.settings.quoting();
         let (settings, query) = (&mut self.server.settings, &statement.query);
         let (temporaries, template) = (&mut settings.temporaries, &query.template);
-        if mark.makes_temporary {
+        if mark.makes_temporary() {
             let created = template.creates_temporary();
             if let Some(name) = created.filter(|_| !failed) {
                 temporaries.created(&settings.schemas, name);
             }
-            if mark.runs_stored_code || created.is_none() {
+            if mark.runs_stored_code() || created.is_none() {
                 let executed = temporaries.named.executed(statement, quoting);
                 if let Some(code) = &executed {
                     temporaries.defined(code);
@@ -316,7 +316,7 @@ impl Session {
         let temporaries = &mut self.server.settings.temporaries;
         if !temporaries.pending.is_empty() {
             let catalog = self.shared.catalog.load_full();
-            if !self.shared.cache.reflects(&self.watermark, catalog.version) {
+            if !self.shared.cache.reflects(self.watermark.get(), catalog.version) {
                 return Err(Reason::Watermark);
             }
             self.server.settings.one_shot |= temporaries.judge(&catalog);

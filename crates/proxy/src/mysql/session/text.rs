@@ -13,12 +13,13 @@ use freshet_wire::mysql::statement::{Bound, Query};
 
 use crate::admin::Asker;
 use crate::mysql::admin;
-use crate::mysql::session::decide::{Allowed, Execution, Fill, parameters};
+use crate::mysql::session::answer::Fill;
+use crate::mysql::session::execution::{Execution, Found, Joined, parameters};
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
-use crate::mysql::session::settings::Known;
+use crate::mysql::session::known::{Allowed, Known};
+use crate::mysql::session::mark::Mark;
 use crate::mysql::session::temporaries::Reading;
-use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 use crate::session::body::Body;
 use crate::session::lookup::Decision;
@@ -55,12 +56,6 @@ impl Decided {
     }
 }
 
-/// A fill may be begun; true: behind another session's, which was waited for.
-pub(crate) struct Joined(pub(crate) bool);
-
-/// What a look-up came to, once it has been waited for. A hit has been answered.
-pub(crate) type Found = Decision<(), Joined>;
-
 /// Of a statement whose words alone are known.
 fn mark_of_words(code: Option<&Code>) -> Mark {
     let of_rows = |word: &str| word == "select" || ROW_WRITES.contains(&word);
@@ -94,12 +89,12 @@ impl Session {
         self.tune(None);
         self.before_sending(Mark::UNKNOWN, None);
         let was = self.status;
-        self.reading = Some(Reading::new(self.server.settings.quoting(), before_text));
+        self.at_hand.reading = Some(Reading::new(self.server.settings.quoting(), before_text));
         self.send_command(command).await?;
-        let code = self.reading.take().map(Reading::finish);
+        let code = self.at_hand.reading.take().map(Reading::finish);
         let mark = mark_of_words(code.as_ref());
         let done = self.answer(Kind::Query, To::Client { fill: None, impure: true }).await?;
-        self.unread = code.map(Arc::new);
+        self.at_hand.unread = code.map(Arc::new);
         self.after(&mark, None, &done, was).await
     }
 
@@ -150,8 +145,8 @@ impl Session {
     ) -> Result<(), SessionError> {
         let mark = self.mark(Some(statement));
         self.before_sending(mark, Some(statement)); // nothing has been sent yet: it is in the output
-        if mark.takes_snapshot && mark.bracket.is_some() {
-            self.before = self.shared.cache.proven();
+        if mark.takes_snapshot.is_some() && mark.bracket.is_some() {
+            self.transaction.proven_before = self.shared.cache.proven();
         }
         let leaves = self.leaves(statement);
         self.replay.overtaken_by(leaves);
@@ -176,7 +171,7 @@ impl Session {
         self.replay.unknown();
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: None, impure: true }).await?;
-        let mark = mark_of_words(self.unread.as_deref());
+        let mark = mark_of_words(self.at_hand.unread.as_deref());
         self.after(&mark, None, &done, was).await
     }
 
@@ -184,7 +179,7 @@ impl Session {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
         let Ok(query) = Query::parse(payload, self.capabilities()) else {
             self.replay_hit(&[]).await?;
-            self.unread = Some(self.unread(payload));
+            self.at_hand.unread = Some(self.unread(payload));
             return Ok(Decided::pass(None, Reason::NotParsed)); // the server says so in its own words
         };
         let text = query.text;
@@ -211,7 +206,7 @@ impl Session {
                 self.replay_now().await?;
                 let unread = self.unread(text);
                 let writes = unread.single().is_some_and(|word| ROW_WRITES.contains(&word));
-                self.unread = Some(unread);
+                self.at_hand.unread = Some(unread);
                 return Ok(Decided::pass(None, if writes { Reason::NotSelect } else { reason }));
             }
         };
@@ -343,7 +338,7 @@ impl Session {
     fn takes_snapshot_surely(&self, statement: &Statement, bound: Option<&Bound<'_>>) -> Option<CatalogVersion> {
         let Known::Context(context, _) = &self.server.settings.known else { return None };
         // What it names the session may have defined a moment ago.
-        let is_behind = self.shared.cache.catalog_as_of() < self.watermark.catalog_since;
+        let is_behind = self.shared.cache.catalog_as_of() < self.watermark.get().catalog_since;
         let is_known = context.obstacle.is_none() && context.schemas == self.server.settings.schemas;
         if !self.transaction.wants_snapshot() || is_behind || !is_known {
             return None;

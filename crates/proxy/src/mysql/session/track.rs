@@ -27,7 +27,7 @@ use freshet_wire::mysql::response::{Done, Kind};
 use freshet_wire::mysql::track::{Gtid, Hidden, commits, shown};
 
 use crate::mysql::session::forward::To;
-use crate::mysql::session::transaction::Mark;
+use crate::mysql::session::mark::Mark;
 use crate::mysql::session::{Session, SessionError};
 use crate::session::commit_wait::Touched;
 use crate::statement::registry::{Statement, Tracking, first_word};
@@ -93,7 +93,7 @@ impl Session {
     fn is_to_track(&self, statement: &Statement) -> bool {
         let settings = &self.server.settings;
         is_dml(first_word(&statement.query.text))
-            && !(settings.locked || settings.one_shot || settings.watched.is_some() || self.warned)
+            && !(settings.locked || settings.one_shot || settings.watched.is_some() || self.answer.warned)
             && !statement.query.template.reads_diagnostics()
             && self.shared.cache.epoch().is_some()
     }
@@ -154,23 +154,20 @@ impl Session {
         let commits_last = is_dml(word) || word.eq_ignore_ascii_case("commit");
         let commits_last = commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write;
         if self.skip_if_free(touched) {
-            self.committed = told.filter(|_| commits_last).map(|told| told.gtids).unwrap_or_default();
+            self.watermark.set_committed(told.filter(|_| commits_last).map(|told| told.gtids).unwrap_or_default());
             return;
         }
         let Some(told) = told else { return self.hold().await };
         let end = self.hold_for(&told.gtids).await;
         if let Some(end) = end.filter(|_| commits_last) {
-            self.watermark.end = Some(end);
-            self.behind_passed = false;
+            self.watermark.set_end(end);
         }
     }
 
     /// What was told of the session's last commit, which was not held, is its watermark once the stream has applied it.
     pub(crate) fn settle_committed(&mut self) {
-        if let Some(end) = self.applied_end(&self.committed) {
-            self.watermark.end = Some(end);
-            self.behind_passed = false;
-            self.committed.clear();
+        if let Some(end) = self.applied_end(self.watermark.committed()) {
+            self.watermark.committed_until(end);
         }
     }
 

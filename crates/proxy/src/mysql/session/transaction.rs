@@ -26,9 +26,10 @@ use freshet_wire::mysql::capabilities::Status;
 
 use crate::mysql::question::Level;
 use crate::mysql::session::Session;
-use crate::mysql::session::decide::Allowed;
+use crate::mysql::session::known::Allowed;
+use crate::mysql::session::mark::Mark;
 use crate::mysql::session::settings::Settings;
-use crate::session::commit_wait::Counted;
+use crate::session::commit_wait::Touched;
 use crate::statement::registry::Statement;
 
 /// A transaction, or the room for one if each statement is not one of its own.
@@ -61,64 +62,10 @@ pub(crate) struct TransactionState {
     tried: bool,
     /// The statement that is sent next takes the snapshot, if it [takes one](Mark::takes_snapshot), also without a row: by this catalogue.
     pub(crate) sure_by: Option<CatalogVersion>,
-}
-
-/// What a statement does to data and to the transaction, as far as it says.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
-pub(crate) struct Mark {
-    pub(crate) effect: Effect,
-    pub(crate) bracket: Option<Bracket>,
-    /// It may write.
-    pub(crate) writes: bool,
-    /// It tells of the database's state, and so may take the snapshot.
-    pub(crate) reads: bool,
-    /// It surely takes it if it returns a row.
-    pub(crate) takes_snapshot: bool,
-    /// By which catalogue.
-    pub(crate) catalog: CatalogVersion,
-    /// Settings are what they were.
-    pub(crate) keeps_settings: bool,
-    /// There may be more temporary tables after it.
-    pub(crate) makes_temporary: bool,
-    /// It may run code that is not in its text.
-    pub(crate) runs_stored_code: bool,
-}
-
-impl Mark {
-    /// Nothing is known of it.
-    pub(crate) const UNKNOWN: Self = Self {
-        effect: Effect::Forgets,
-        bracket: Some(Bracket::Other),
-        writes: true,
-        reads: true,
-        takes_snapshot: false,
-        catalog: CatalogVersion(0),
-        keeps_settings: false,
-        makes_temporary: true,
-        runs_stored_code: true,
-    };
-
-    /// A query or a write of rows, too long to be analysed.
-    pub(crate) const LONG: Self = Self { effect: Effect::Write, bracket: None, ..Self::UNKNOWN };
-
-    /// It does nothing and tells nothing of data.
-    pub(crate) const NOTHING: Self = Self {
-        effect: Effect::Pure,
-        bracket: None,
-        writes: false,
-        reads: false,
-        takes_snapshot: false,
-        catalog: CatalogVersion(0),
-        keeps_settings: true,
-        makes_temporary: false,
-        runs_stored_code: false,
-    };
-
-    /// It may have committed, whatever state it leaves.
-    fn may_commit(self) -> bool {
-        self.bracket.is_some_and(|bracket| bracket != Bracket::Savepoint) || self.effect >= Effect::Definition
-    }
+    /// What was proven visible before a statement was sent that takes a snapshot by itself.
+    pub(crate) proven_before: Option<Proven>,
+    /// What the open transaction may have written to.
+    pub(crate) touched: Touched,
 }
 
 impl Block {
@@ -218,7 +165,7 @@ impl Session {
     pub(crate) fn ask_ahead(&mut self, statement: Option<&Arc<Statement>>) {
         let bracket = statement.and_then(|statement| statement.query.template.bracket());
         let begins = matches!(bracket, Some(Bracket::Begin(_)));
-        let is_first = self.server.settings.opening && !self.replay.has_selected() && !self.warned;
+        let is_first = self.server.settings.opening && !self.replay.has_selected() && !self.answer.warned;
         if begins && is_first && matches!(self.allowed(), Allowed::Ask) {
             self.put_question();
             // In a new session MariaDB's FOUND_ROWS() is whatever an earlier session has left that ran in the same thread.
@@ -234,9 +181,9 @@ impl Session {
             let plain = mark.effect == Effect::Write && mark.keeps_settings;
             // By the catalogue of now: whoever defines something meanwhile is counted, or makes this one out of date.
             let written = statement.filter(|_| plain).and_then(|statement| self.written(statement));
-            self.touched.add(written.as_ref().map(|(catalog, tables)| (*catalog, &**tables)));
-            if !plain && self.defining.is_none() {
-                self.defining = Some(Counted::new(&self.shared.defining));
+            self.transaction.touched.add(written.as_ref().map(|(catalog, tables)| (*catalog, &**tables)));
+            if !plain {
+                self.definitions.note_sent(&self.shared.defining);
             }
         }
         self.note_code(mark, statement);
@@ -264,8 +211,8 @@ impl Session {
     /// have been committed with it.
     pub(crate) fn follow_block(&mut self, mark: Mark, answered: Answered) -> bool {
         // It is of this statement alone.
-        let is_sure = self.transaction.sure_by.take() == Some(mark.catalog);
-        let takes_snapshot = mark.takes_snapshot && (is_sure || answered.rows > 0);
+        let sure_by = self.transaction.sure_by.take();
+        let taken_by = mark.takes_snapshot.filter(|catalog| sure_by == Some(*catalog) || answered.rows > 0);
         let wrote = mark.writes || self.transaction.wrote();
         let in_transaction = self.status.has(Status::IN_TRANS);
         let era = self.server.settings.era;
@@ -285,7 +232,7 @@ impl Session {
             self.transaction.block = Some(Block::unknown());
         }
         // A read outside of one is a transaction by itself.
-        if !in_transaction && (answered.was_in_transaction || takes_snapshot) {
+        if !in_transaction && (answered.was_in_transaction || taken_by.is_some()) {
             self.server.settings.one_shot = false;
         }
         if !in_transaction {
@@ -298,7 +245,7 @@ impl Session {
         match mark.bracket {
             Some(Bracket::Begin(_)) if mark.effect == Effect::TransactionControl && !one_shot => {
                 let mut block = Block::begun_in(era);
-                if mark.takes_snapshot {
+                if mark.takes_snapshot.is_some() {
                     block.used = true;
                     (block.lo, block.taken) = (answered.proven, Some(answered.now));
                 }
@@ -309,8 +256,8 @@ impl Session {
         }
         if let Some(block) = &mut transaction.block {
             block.wrote |= mark.writes;
-            if takes_snapshot && block.taken.is_none() {
-                (block.taken, block.taken_by) = (Some(answered.now), Some(mark.catalog));
+            if taken_by.is_some() && block.taken.is_none() {
+                (block.taken, block.taken_by) = (Some(answered.now), taken_by);
             }
             if one_shot {
                 *block = Block::unknown();

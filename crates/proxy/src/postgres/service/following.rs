@@ -140,9 +140,9 @@ mod tests {
         accounts: Accounts,
         commits: u64,
         hits: u64,
-        /// Of these, late ones.
-        late_hits: u64,
-        late: bool,
+        /// Hits among them after an own write.
+        hits_after_own_write: u64,
+        after_own_write: bool,
         wanted: bool,
         published: bool,
     }
@@ -153,8 +153,8 @@ mod tests {
                 accounts: Accounts::default(),
                 commits: 0,
                 hits: 0,
-                late_hits: 0,
-                late: false,
+                hits_after_own_write: 0,
+                after_own_write: false,
                 wanted: true,
                 published: true,
             }
@@ -168,8 +168,8 @@ mod tests {
                 }
                 self.commits += if self.published { commits } else { 0 };
                 self.hits += if self.published { hits } else { 0 };
-                self.late_hits += if self.published && self.late { hits } else { 0 };
-                let hits = Hits { all: self.hits, after_own_write: self.late_hits, after_pass: 0 };
+                self.hits_after_own_write += if self.published && self.after_own_write { hits } else { 0 };
+                let hits = Hits { all: self.hits, after_own_write: self.hits_after_own_write, after_pass: 0 };
                 let earner = Earner { digest: 7, hits, saves: 50_000, tables: || vec![TABLE] };
                 let (wanted, published) = (self.wanted, self.published);
                 let all = [(TABLE, self.commits)];
@@ -212,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn late_hits_that_cost_more_than_they_save_keep_no_table() {
-        let mut load = Load { late: true, ..Load::new() };
+    fn hits_after_own_writes_that_cost_more_than_they_save_keep_no_table() {
+        let mut load = Load { after_own_write: true, ..Load::new() };
         assert_eq!(load.run(100, 1_000, 3_000), Some(1));
     }
 

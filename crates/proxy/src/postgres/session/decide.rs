@@ -114,7 +114,7 @@ impl Session {
                 self.looked_up_at = self.waiting.since().unwrap_or(now);
                 let figures = &entry.payload.source.query.figures;
                 match self.prefetch.hit() {
-                    Behind::Write => figures.late_hits.fetch_add(1, Relaxed),
+                    Behind::Write => figures.hits_after_own_write.fetch_add(1, Relaxed),
                     Behind::Read => figures.hits_after_pass.fetch_add(1, Relaxed),
                     Behind::Hit => 0,
                 };
@@ -179,7 +179,7 @@ impl Session {
             statement,
             key: &self.key,
             context: (&context, known_under),
-            late: self.prefetch.is_late(),
+            after_own_write: self.prefetch.is_late(),
             snapshot: self.watermark.snapshot().map(|snapshot| snapshot.lo),
             // What is read in a block waits for the block's end.
             is_joinable: self.transaction.block().is_none(),

@@ -179,7 +179,7 @@ impl Session {
             !self.is_idle() || self.waiting.is_looking() || matches!(self.server.settings.known, Known::Asked { .. });
         let high = self.client.is_high() || self.server.is_high();
         // What is left while nothing is waited for is a piece of a message.
-        self.client.received().is_empty() || (!self.client.is_within_message() && !(waits || high))
+        self.client.received().is_empty() || !(self.client.is_within_message() || waits || high)
     }
 
     /// Writes what waits and reads what comes: at least one of it.

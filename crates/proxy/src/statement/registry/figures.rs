@@ -16,7 +16,7 @@ pub(crate) struct StatementFigures {
     /// Hits.
     pub(crate) hits: HitLatency,
     /// Hits after an own write.
-    pub(crate) late_hits: AtomicU64,
+    pub(crate) hits_after_own_write: AtomicU64,
     /// Hits directly after a read that passed.
     pub(crate) hits_after_pass: AtomicU64,
     /// Fills: answers of the database that were to be cached.
@@ -71,7 +71,7 @@ impl StatementFigures {
     /// Hits so far.
     pub(crate) fn hits(&self) -> Hits {
         let after_pass = self.hits_after_pass.load(Relaxed);
-        Hits { all: self.hits.count(), after_own_write: self.late_hits.load(Relaxed), after_pass }
+        Hits { all: self.hits.count(), after_own_write: self.hits_after_own_write.load(Relaxed), after_pass }
     }
 
     /// An answer of the database is to be cached.

@@ -42,7 +42,7 @@ fn parsed(tokens: &[Token<'_>]) -> Option<Vec<Parsed>> {
         at += 1;
         let parsed = match token.kind {
             Kind::Word if is_placeholder(token.text) => Parsed::Placeholder(token.text.to_owned()),
-            Kind::Word if is_aside(token.text) && follows_select(&found) => continue,
+            Kind::Word if is_modifier(token.text) && follows_select(&found) => continue,
             Kind::Word if names_charset(tokens.get(at - 1..).unwrap_or_default()) => {
                 at += if token.text.eq_ignore_ascii_case("charset") { 1 } else { 2 };
                 continue;
@@ -91,8 +91,8 @@ fn names_charset(tokens: &[Token<'_>]) -> bool {
 }
 
 /// Words that do not affect the rows: `SQL_CACHE`, `SQL_NO_CACHE`, `SQL_CALC_FOUND_ROWS`.
-fn is_aside(word: &str) -> bool {
-    ["sql_cache", "sql_no_cache", "sql_calc_found_rows"].iter().any(|aside| word.eq_ignore_ascii_case(aside))
+fn is_modifier(word: &str) -> bool {
+    ["sql_cache", "sql_no_cache", "sql_calc_found_rows"].iter().any(|modifier| word.eq_ignore_ascii_case(modifier))
 }
 
 /// Whether only SELECT and its modifiers precede directly.

@@ -1,4 +1,4 @@
-//! Client encodings: results are kept in the client's own, and found again by ASCII statements.
+//! Client encodings: results are cached in the client's own encoding, and found again by ASCII statements.
 
 use anyhow::{Result, ensure};
 
@@ -88,7 +88,7 @@ fn parameters_in_other_encodings(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A commit invalidates what was kept for other encodings too, also where the value that was asked for is not ASCII.
+/// A commit invalidates the results for other encodings too, also if the value in the query is not ASCII.
 fn changes_reach_other_encodings(version: Version) -> Result<()> {
     let pair = pair_of(version, SCHEMA)?;
     let mut clients = Vec::new();

@@ -1,4 +1,4 @@
-//! Settings: those that change results have keys of their own, all others share them.
+//! Settings: those that change results are in the key, all others share results.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -364,7 +364,7 @@ fn the_end_of_the_log_is_asked_for_where_it_is_used(version: Version) -> Result<
         let (used, _) = asked_in(way)?;
         ensure!(used >= 30, "{way:?}: asked {used} times of 40");
     }
-    // Nothing rests on that table, so that its writes need none for themselves.
+    // No entry depends on that table, so that its writes need no commit wait for themselves.
     let written = "update plain set n = n + 1";
     for way in [&[passes, passes, READ], &[passes, written, READ], &[written, passes, READ]] {
         let (used, late) = asked_in(way)?;
@@ -412,7 +412,7 @@ fn a_reloaded_configuration(version: Version) -> Result<()> {
                 .heard
                 .iter()
                 .any(|m| m.tag == b'S' && m.body.windows(zone.len()).any(|w| w == zone.as_bytes()));
-            ensure!(told, "the client has not been told of {zone}");
+            ensure!(told, "the client got no report of {zone}");
             Ok(())
         })?;
         twins.fills_until_hit(&query(READ))?;
@@ -420,7 +420,7 @@ fn a_reloaded_configuration(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// What the server does not tell of: results that wait for a reading of somebody else's are not kept under the old setting.
+/// A change that the server does not report: results that wait for a shared probe are not cached under the old setting.
 fn a_reloaded_configuration_under_shared_readings(version: Version) -> Result<()> {
     let server = version.start(&Settings::default())?;
     let pair = Pair::over(Database::create(server)?, super::SCHEMA, &["--test-fault", "share-probes"])?;

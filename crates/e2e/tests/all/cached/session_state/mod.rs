@@ -1,8 +1,8 @@
 //! The state of a session: always the right result, and from the cache wherever the state allows it.
 //!
-//! Each test holds the same session twice, directly and through Freshet. After everything that changes the session's
-//! state both are asked the same: the answers must be equal, and the metrics say whether Freshet's came from the cache,
-//! and whether under a key of its own (a fill came before the hit) or under one that was known (none did).
+//! Each test runs the same session twice, directly and through Freshet. After each change of the session's state both send the same queries: the
+//! answers must be equal, and the metrics show whether Freshet's answer came from the cache, and whether under a new key (a fill came before the hit)
+//! or under a known one (there was no fill).
 
 mod encodings;
 mod keys;

@@ -1,4 +1,4 @@
-//! Writes behind which nothing but the server's own code runs leave the context as it is; all others do not.
+//! Writes that run only built-in code do not change the context; all others may.
 
 use anyhow::{Result, ensure};
 
@@ -30,7 +30,7 @@ const EXTENSIONS: &str = "
     create index on plain using gin ((name::text) gin_trgm_ops); create index on plain using gist (n, path);
     create index on plain (hstore(name::text, 'x'))";
 
-/// Where nothing but the server's own code can run behind a write, nobody asks for the context again.
+/// If only built-in code can run in a write, the context is not read again.
 fn plain_writes_leave_the_context(version: Version) -> Result<()> {
     let writes = [
         "insert into plain (id) values (1) on conflict (id) do update set n = plain.n + 1",

@@ -1,4 +1,4 @@
-//! Statements prepared by SQL, next to reads from the cache.
+//! Statements prepared by SQL, combined with reads from the cache.
 
 use anyhow::Result;
 
@@ -93,7 +93,7 @@ fn deallocated_by_name_in_either_way(version: Version) -> Result<()> {
         twins.exchange(&make(), 1)?;
         twins.fills_until_hit(&bound("s", "1"))?;
         twins.run(&[drop])?;
-        // It is gone, and nothing may be answered in its name.
+        // It was deallocated, and no answer may be given for it.
         twins.exchange(&bound("s", "1"), 1)?;
     }
     twins.exchange(&make(), 1)?;

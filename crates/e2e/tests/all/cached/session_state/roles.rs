@@ -1,4 +1,4 @@
-//! Roles: a result is kept for the role that read it.
+//! Roles: a result is cached for the role that read it.
 
 use anyhow::Result;
 

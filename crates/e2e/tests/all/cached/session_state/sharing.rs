@@ -1,4 +1,4 @@
-//! Sessions that agree share what is kept, however they came to agree.
+//! Sessions with the same context share cached results, however they got it.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Temporary tables: one that shadows another is never mixed up with it, and a session that no longer has any reads
-//! from the cache again.
+//! Temporary tables: one that hides another table is never confused with it, and a session whose temporary tables were dropped reads from the cache
+//! again.
 
 use anyhow::{Result, ensure};
 

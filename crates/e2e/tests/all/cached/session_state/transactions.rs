@@ -1,4 +1,4 @@
-//! What a transaction, a lock or a channel leaves behind in a session that goes on reading from the cache.
+//! The effects of transactions, locks and channels on a session that continues to read from the cache.
 
 use anyhow::{Result, ensure};
 
@@ -54,7 +54,7 @@ fn advisory_locks(version: Version) -> Result<()> {
     ensure!(other.value("select pg_try_advisory_lock(8)")? == "f", "the transaction's lock was lost");
     client.run("commit")?;
     crate::cached::until_hit(&pair, client, READ)?;
-    ensure!(other.value("select pg_try_advisory_lock(8)")? == "t", "the transaction's lock was kept");
+    ensure!(other.value("select pg_try_advisory_lock(8)")? == "t", "the transaction's lock was not released");
     // A session that ends gives its locks back.
     client.run("select pg_advisory_lock_shared(9)")?;
     crate::cached::until_hit(&pair, client, READ)?;
@@ -155,7 +155,7 @@ fn a_hit_is_a_query_of_its_transaction(version: Version) -> Result<()> {
         })?;
         wrong.map_or(Ok(()), Err)?;
     }
-    // What Freshet has prepared may be gone.
+    // Freshet's own prepared statements may have been deallocated.
     for _ in 0..2 {
         twins.run(&["do $$ begin execute 'deallocate all'; end $$"])?;
         twins.known_key(READ)?;

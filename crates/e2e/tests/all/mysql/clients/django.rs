@@ -1,8 +1,8 @@
-//! A part of Django's own test suite, by mysqlclient.
+//! A part of Django's own test suite, with mysqlclient.
 //!
-//! Django 5.2 wants MariaDB 10.5 or MySQL 8.0.11 at least, so it runs on both servers. The labels are those of PostgreSQL's
-//! test (`crate::clients::python`) but for that database's own, and for what makes too many tables: `schema`, and on MySQL, which
-//! takes longer for each, `queries`.
+//! Django 5.2 requires MariaDB 10.5 or MySQL 8.0.11, so it runs on both servers. The labels are those of PostgreSQL's test
+//! (`crate::clients::python`), except those for that database only and those that create too many tables: `schema`, and on MySQL, which is slower,
+//! `queries`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Drivers of Python, Node, Go, Java and PHP, and what is built on them, as applications use them.
+//! Drivers of Python, Node, Go, Java and PHP, and libraries on top of them, as applications use them.
 
 use anyhow::Result;
 

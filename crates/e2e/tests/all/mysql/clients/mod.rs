@@ -1,8 +1,8 @@
 //! Real programs and drivers of this family work unchanged.
 //!
-//! As for PostgreSQL (`crate::clients`): each session runs directly and through Freshet over the same data, must print the
-//! same both times, and some of its reads must have come from the cache. The programs of the languages lie beside those for
-//! PostgreSQL's drivers. What a machine lacks is left out, which `FRESHET_TEST_STRICT=1` makes a failure.
+//! As for PostgreSQL (`crate::clients`): each session runs directly and through Freshet over the same data, must print the same both times, and some
+//! of its reads must have been served from the cache. The programs of the languages are beside those for PostgreSQL's drivers. Programs that are
+//! missing on a machine are skipped; `FRESHET_TEST_STRICT=1` makes this a failure.
 
 mod django;
 mod languages;
@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 
 use crate::mysql::support::{Database, Kind, Pair};
 
-/// What these sessions read. Made anew for each run, so that all of them begin with the same.
+/// The data of these sessions. Created again for each run, so that all of them begin with the same data.
 const SCHEMA: &str = "
     DROP TABLE IF EXISTS role, film, kinds;
     CREATE TABLE film (id INT PRIMARY KEY, title VARCHAR(40) NOT NULL, genre VARCHAR(20), votes INT NOT NULL);
@@ -116,7 +116,7 @@ impl Session<'_> {
     /// The same over a pair whose schema is new.
     fn same_over(&self, pair: &Pair, schema: &str, pieces: &[&str]) -> Result<()> {
         let direct = self.run(&pair.database, pair.database.address())?;
-        // Other tests define tables on the same server, and until the catalogue has been read again nothing is kept.
+        // Other tests create tables on the same server, and until the catalogue has been read again nothing is cached.
         let deadline = Instant::now() + HITS_PATIENCE;
         loop {
             if !schema.is_empty() {
@@ -139,7 +139,7 @@ impl Session<'_> {
     }
 }
 
-/// Which of these pieces stand in no statement that was served from the cache.
+/// Those of these pieces that are in no statement that was served from the cache.
 fn never_hit<'a>(pair: &Pair, pieces: &[&'a str]) -> Result<Vec<&'a str>> {
     if pieces.is_empty() {
         return Ok(Vec::new());

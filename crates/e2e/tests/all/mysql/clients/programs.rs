@@ -1,4 +1,4 @@
-//! The programs that come with the servers, sysbench, and what WordPress says.
+//! The servers' own programs, sysbench, and the statements of WordPress.
 
 use anyhow::Result;
 

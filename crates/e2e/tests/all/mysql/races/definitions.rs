@@ -1,5 +1,5 @@
-//! Definitions that change while the catalogue is being read. The cache refuses what was read then, and it is read again; if
-//! all of it were, definitions that change faster than it can be read would end the cache for long.
+//! Definitions that change while the catalogue is being read. The cache does not accept this catalogue, and it is read again. If all of it were read
+//! each time, definitions that change faster than it can be read would disable the cache for long.
 
 use anyhow::{Result, ensure};
 

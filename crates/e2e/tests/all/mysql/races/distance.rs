@@ -1,4 +1,4 @@
-//! A database that is far away: the client's next statement is there before the answers to what Freshet asks.
+//! A distant database: the client's next statement arrives before the answers to Freshet's own queries.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Single interleavings of sessions, commits and services, made step by step: statements and the binary log are held between
-//! Freshet and the server, and let go when the one before has come about.
+//! Single interleavings of sessions, commits and services, created step by step: the relay holds statements and the binary log between Freshet and
+//! the server, and releases each when the previous step is complete.
 
 mod definitions;
 mod distance;
@@ -12,7 +12,7 @@ use self::relay::Relay;
 use super::support::{Database, Kind, RawClient};
 use crate::support::{Freshet, Metrics, PATIENCE, eventually};
 
-/// A server of its own, where nobody else commits, and Freshet behind a relay.
+/// A server of its own, without other commits, and Freshet behind a relay.
 struct Stage {
     freshet: Freshet,
     relay: Relay,

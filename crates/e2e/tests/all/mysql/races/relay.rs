@@ -1,4 +1,4 @@
-//! Stands between Freshet and the server, and can hold any of the statements that go by, and the binary log.
+//! A relay between Freshet and the server, which can hold any statement, and the binary log.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -91,7 +91,10 @@ impl Relay {
     /// Waits until something of this stands before the gate.
     pub(super) fn until_waiting(&self, what: Hold) -> Result<()> {
         eventually(PATIENCE, || {
-            ensure!(self.gate.held().waiting.iter().any(|(_, waiting)| *waiting == what), "{what:?}: nothing is held");
+            ensure!(
+                self.gate.held().waiting.iter().any(|(_, waiting)| *waiting == what),
+                "{what:?}: the relay holds no such statement"
+            );
             Ok(())
         })
     }

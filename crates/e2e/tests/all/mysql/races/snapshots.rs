@@ -1,8 +1,8 @@
-//! What a transaction reads has no proof: the last one may show commits that its snapshot does not.
+//! The snapshot of a transaction has no proof: the last proof may show commits that the snapshot does not.
 //!
-//! A snapshot is taken; a commit follows, is visible and proven so, but not delivered yet. The transaction reads what the
-//! commit has changed, as it was. The commit is delivered while the answer is on its way, and asks the fill for a proof: the
-//! last one shows it, and yet the answer does not.
+//! A snapshot is taken. A commit follows, and is visible and proven so, but not delivered yet. The transaction reads the old state of the row that
+//! the commit has changed. The commit is delivered while the answer is on its way, so the fill needs a proof. The last proof shows the commit, but
+//! the answer does not.
 
 use std::env;
 
@@ -54,7 +54,7 @@ fn race(stage: &Stage, kind: Kind, number: usize, opening: &str, read: &'static 
     old.send(&packets::query(read))?;
     relay.until_waiting(read_held)?;
     let filling = stage.freshet.metrics()?;
-    ensure!(filling.count("freshet_fills_in_flight") == 1, "not kept: {:?}", filling.passed_since(&before));
+    ensure!(filling.count("freshet_fills_in_flight") == 1, "no fill is in flight: {:?}", filling.passed_since(&before));
     let delivered = |metrics: &crate::support::Metrics| metrics.count("freshet_commits_total");
     relay.release(Hold::Stream);
     stage.until("the commit is delivered", |metrics| delivered(metrics) > delivered(&before))?;

@@ -1,5 +1,5 @@
-//! Definitions that change while they are read: views, names, columns, partitions, foreign keys, privileges. Each has a
-//! version that an answer tells, and that is held against the ledger like the version of a row.
+//! Definitions that change while they are read: views, names, columns, partitions, foreign keys, privileges. Each has a version that an answer shows,
+//! and that is checked with the ledger like the version of a row.
 
 use std::time::Instant;
 
@@ -269,7 +269,7 @@ impl Writer {
         let change = subject.change[usize::from(version % 2 != 0)].replace('#', &version.to_string());
         let line = if through { &mut self.through } else { &mut self.direct };
         for sql in change.replace("other_#", "other_0").split(';').map(str::trim) {
-            // Whoever waits for a lock on a table may be the one to give way: then it is tried again.
+            // A session that waits for a table's lock may be the victim of a deadlock: then it tries again.
             while let Err(trouble) = line.simple(sql) {
                 let again = gives_way(&trouble) && !stage.is_over();
                 ensure!(again, "{sql}: {trouble}");

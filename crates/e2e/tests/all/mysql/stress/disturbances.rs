@@ -1,4 +1,4 @@
-//! What goes wrong while the load runs, again and again until the run is over.
+//! Faults during the load, repeated until the run is over.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -18,7 +18,7 @@ pub(crate) enum Disturbance {
     Nothing,
     /// Commits stay between the binary log and the engine: they are on the change stream before anyone sees them.
     Commits,
-    /// What the follower of the binary log is told stops and goes on: commits are seen long before they are on the stream.
+    /// The binary log to the follower stops and continues: commits are visible long before they are in the stream.
     Stream,
     /// The same each time for much longer than D, so that what was cached before is written again, gets older than D and is
     /// asked for.

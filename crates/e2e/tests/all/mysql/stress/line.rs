@@ -1,5 +1,5 @@
-//! A session that costs little, as PostgreSQL's [`Line`](crate::stress::line): answers of integers only, and the shapes of
-//! statements (text, prepared, kept or used once) chosen one by one, not by a driver.
+//! A session with little overhead, as PostgreSQL's [`Line`](crate::stress::line): answers of integers only, and the forms of statements (text,
+//! prepared, reused or used once) chosen one by one, not by a driver.
 
 use std::fmt;
 use std::io::{Read, Write};

@@ -1,11 +1,9 @@
-//! The promises under concurrent writers, on real MariaDB and MySQL servers, while things go wrong.
+//! The promises under concurrent writers, on real MariaDB and MySQL servers, with faults.
 //!
-//! What a reader may be shown, and how that is held against what was written, is the same as for PostgreSQL: see
-//! [`crate::stress`], whose ledger and questions these runs use. What differs is how rows are written and read in this
-//! family, and how its races are opened: see [`disturbances`].
+//! The answers that a reader may get, and the checks with the ledger, are the same as for PostgreSQL: see [`crate::stress`], whose ledger and
+//! questions these runs use. The differences are how rows are written and read in this family, and how its races are created: see [`disturbances`].
 //!
-//! Semi-synchronous replication is there on MariaDB only: the MySQL that the tests run comes without its plugin. A wait of
-//! the group commit takes its place.
+//! Semi-synchronous replication is tested on MariaDB only: the MySQL of the tests comes without its plugin. A wait of the group commit replaces it.
 
 mod changes;
 mod definitions;
@@ -115,7 +113,7 @@ mod faults {
 
     found!(
         pending_ignored: "ignore-pending", Rows, Commits;
-        taints_ignored: "ignore-doom", Rows, Sessions;
+        taints_ignored: "no-candidates", Rows, Sessions;
         lease_ignored: "ignore-lease", Around, StreamForLong;
         watermarks_ignored: "ignore-watermark", Around, Stream;
         fences_ignored: "ignore-fence", Rows, Stream;

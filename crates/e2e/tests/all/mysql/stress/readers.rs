@@ -1,5 +1,5 @@
-//! Readers: sessions through Freshet that check every answer against the ledger. What they ask, and which answers are
-//! right, is PostgreSQL's [`questions`](crate::stress::questions).
+//! Readers: sessions through Freshet that check every answer with the ledger. Their queries and the right answers are PostgreSQL's
+//! [`questions`](crate::stress::questions).
 
 use std::collections::HashMap;
 use std::fmt::Write;

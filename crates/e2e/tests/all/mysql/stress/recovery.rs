@@ -1,4 +1,4 @@
-//! Writers whose connection was lost, or who had to give way: what became of their last commits.
+//! Writers whose connection was lost, or that lost a deadlock: the outcome of their last commits.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ impl Writer<'_> {
             let outcome = match Lines::open(self.stage, &mut self.random) {
                 Ok(lines) => {
                     self.lines = lines;
-                    // A server that was started anew has none of the old sessions.
+                    // A restarted server has none of the old sessions.
                     let busy = if self.lines.starts == starts { backends.as_str() } else { "0" };
                     self.resolve(busy)
                 }
@@ -58,7 +58,7 @@ impl Writer<'_> {
             return self.recover();
         }
         match self.resolve("0") {
-            Ok(done) => ensure!(done, "nobody is busy"),
+            Ok(done) => ensure!(done, "no other session is busy"),
             Err(trouble) => {
                 self.stage.survive(trouble.into())?;
                 self.recover()?;
@@ -87,7 +87,7 @@ impl Writer<'_> {
             self.stage.ledger().resolve(key, rows == expected);
             self.open.pop();
         }
-        // A cascade may have ended halfway, and a house may have been built for nobody.
+        // A cascade may have ended halfway, and a house may exist without its owner.
         for (table, id) in &self.keys {
             let folder = owner_of(*id);
             let mends = match table {

@@ -1,8 +1,8 @@
-//! What stands between Freshet and the server in some runs: it passes all bytes on, and can stop what the server says, to
-//! the follower of the binary log or to a session.
+//! A relay between Freshet and the server in some runs: it forwards all bytes, and can stop the server's bytes to the follower of the binary log or
+//! to a session.
 //!
-//! PostgreSQL's walsender and backends are processes, which can be stopped one by one. Here they are threads of one
-//! process, so what they say is stopped on its way.
+//! PostgreSQL's walsender and backends are processes, which can be stopped one by one. Here they are threads of one process, so their output is
+//! stopped on its way.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

@@ -102,7 +102,7 @@ impl Run {
     }
 
     fn run(self) -> Result<Vec<String>> {
-        // What is written as much as this would hardly be kept otherwise.
+        // Results that are written this often would hardly be cached otherwise.
         let fault = self.fault.iter().flat_map(|fault| ["--test-fault", fault]);
         let options: Vec<&str> = ["--admission", "always"].into_iter().chain(fault).collect();
         let place = self.place()?;

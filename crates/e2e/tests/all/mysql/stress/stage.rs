@@ -82,7 +82,7 @@ pub(crate) struct Place {
     pub(crate) database: Database,
     pub(crate) kind: Kind,
     pub(crate) relay: Option<Relay>,
-    /// How often the server was started: its sessions' numbers begin anew.
+    /// Number of starts of the server: its sessions' ids begin again with each.
     pub(crate) starts: AtomicU64,
 }
 

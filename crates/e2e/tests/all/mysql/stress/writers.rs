@@ -1,5 +1,5 @@
-//! Writers: each owns its rows, and writes them directly or through Freshet, alone or in transactions with savepoints,
-//! rollbacks and two phases, in one of the ways of [`changes`](super::changes).
+//! Writers: each owns its rows, and writes them directly or through Freshet, alone or in transactions with savepoints, rollbacks and two phases, in
+//! one of the ways of [`changes`](super::changes).
 
 use anyhow::{Context, Result};
 

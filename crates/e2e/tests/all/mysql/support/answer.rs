@@ -1,4 +1,4 @@
-//! The packets of one answer, and what they say.
+//! The packets of one answer, and their contents.
 
 use super::raw::Packet;
 

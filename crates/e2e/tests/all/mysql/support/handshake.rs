@@ -1,4 +1,4 @@
-//! The start of a connection: what the server offers, and what a client answers.
+//! The start of a connection: the server's handshake, and the client's response.
 
 use super::answer::Reader;
 use super::packets::{capability, counted, integer};

@@ -1,4 +1,4 @@
-//! What the tests of this family stand on: both servers, Freshet in front of them, and a client that hides nothing.
+//! Support for the tests of this family: both servers, Freshet in front of them, and a client that hides nothing.
 
 pub(crate) mod answer;
 pub(crate) mod handshake;

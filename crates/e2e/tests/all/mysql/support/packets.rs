@@ -1,5 +1,5 @@
-//! What a client sends, as bytes (MySQL internals manual, "Client/Server Protocol"; MariaDB knowledge base, "Clients &
-//! Servers Protocol"), written out by hand: the tests must be able to say what no driver would say.
+//! A client's messages as bytes (MySQL internals manual, "Client/Server Protocol"; MariaDB knowledge base, "Clients & Servers Protocol"), written by
+//! hand: the tests must be able to send what no driver would send.
 
 /// Capabilities of clients and servers.
 pub(crate) mod capability {

@@ -1,4 +1,4 @@
-//! A database reached both directly and through Freshet, and conversations that must not show the difference.
+//! A database reached both directly and through Freshet, and conversations that must be the same on both ways.
 
 use std::net::SocketAddr;
 

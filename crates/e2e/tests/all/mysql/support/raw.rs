@@ -1,5 +1,5 @@
-//! A client that speaks the protocol packet by packet and keeps all it hears, so that what a server says can be compared
-//! with what Freshet says.
+//! A client that speaks the protocol packet by packet and records everything that it receives, so that the server's packets can be compared with
+//! Freshet's.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -176,7 +176,7 @@ impl RawClient {
         Ok(packet)
     }
 
-    /// The next packet, or none at the end of the connection, which is kept as an empty packet.
+    /// The next packet, or none at the end of the connection, which is recorded as an empty packet.
     pub(crate) fn read_or_end(&mut self) -> Result<Option<Packet>> {
         let packet = self.read_piece()?;
         self.heard.push(packet.clone().unwrap_or(Packet { sequence: 0, payload: Vec::new() }));

@@ -1,4 +1,4 @@
-//! What a password becomes on its way to the server.
+//! The proofs of a password.
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};

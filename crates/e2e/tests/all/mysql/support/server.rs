@@ -1,5 +1,4 @@
-//! MariaDB and MySQL for the tests: one server of each kind for all tests that need nothing special of it, and a database
-//! of its own for each of them.
+//! MariaDB and MySQL for the tests: one server of each kind for all tests without special needs, and a database for each of these tests.
 
 use std::net::SocketAddr;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! Every way to prove who one is, by programs that know it: Freshet hands on what both sides say.
+//! Every authentication method, with programs that support it: Freshet relays the messages of both sides.
 
 mod ed25519;
 mod folder;

@@ -1,4 +1,4 @@
-//! Prepared statements that are closed right behind a hit: what the hit would have left behind is there all the same.
+//! Prepared statements that are closed directly after a hit: the session has the state that the hit would have left.
 
 use anyhow::{Context, Result, ensure};
 

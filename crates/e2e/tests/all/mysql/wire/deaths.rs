@@ -1,4 +1,4 @@
-//! The server stops, dies, freezes or comes back; sessions that end by time.
+//! The server stops, dies, freezes or restarts; sessions that end by a time-out.
 
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ fn idle_for_too_long(kind: Kind) -> Result<()> {
     })
 }
 
-/// Its block is rolled back, its locks are free, its connection to the server is gone.
+/// Its block is rolled back, its locks are free, its connection to the server is closed.
 fn a_client_that_goes_away(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     let mut watcher = pair.database.connect()?;
@@ -134,7 +134,7 @@ fn frozen_and_thawed(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// Who is not greeted in time is told why, also behind a time in which others were first.
+/// A client that gets no handshake in time gets the reason, also after a time in which others were first.
 fn frozen_for_too_long(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     if !pair.freshet.is_there() {

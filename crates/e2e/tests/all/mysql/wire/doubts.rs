@@ -1,4 +1,4 @@
-//! Sessions whose state is not what flags, earlier answers or the servers' defaults would have it.
+//! Sessions whose state differs from what flags, earlier answers or the servers' defaults suggest.
 
 use anyhow::{Context, Result, ensure};
 
@@ -132,7 +132,7 @@ fn quotes_after_procedures(kind: Kind) -> Result<()> {
     })
 }
 
-/// Texts that are read otherwise under other settings are not taken for anything until the session begins anew.
+/// Texts whose meaning depends on settings are not interpreted until the session is reset.
 fn quotes_and_hits(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     pair.same_with_hits(6, |c| {

@@ -1,4 +1,4 @@
-//! TLS on both legs, between the client's wish, Freshet's certificate and the server's.
+//! TLS on both sides, depending on the client's request, Freshet's certificate and the server's.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;

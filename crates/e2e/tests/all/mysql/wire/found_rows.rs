@@ -1,4 +1,4 @@
-//! FOUND_ROWS() behind a hit and another statement: some leave what the hit would have counted, others count themselves.
+//! FOUND_ROWS() after a hit and another statement: some statements keep the number that the hit would have counted, others count rows themselves.
 
 use anyhow::{Context, Result};
 

@@ -1,4 +1,4 @@
-//! The start of a connection: what is offered, what is agreed, who is refused and how.
+//! The start of a connection: capabilities offered and agreed on, and refusals.
 
 mod extensions;
 
@@ -121,7 +121,7 @@ fn refused_logins(kind: Kind) -> Result<()> {
         let through = refusal(pair.address(), wrong)?;
         ensure!(direct == through, "{wrong:?}\n direct:  {direct:?}\n through: {through:?}");
     }
-    // Whoever was refused may come again, and others were not disturbed.
+    // A refused client may connect again, and others were not disturbed.
     pair.connect()?.expect_silence()
 }
 
@@ -151,7 +151,7 @@ fn no_database(kind: Kind) -> Result<()> {
     })
 }
 
-/// What no client says. The server may answer or just close; it ends either way, and hurts nobody else.
+/// Messages that no client sends. The server may answer or only close; the connection ends in both cases, and no other is affected.
 fn broken_starts(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     let complete = pair.login().response(&[7; 20]);

@@ -1,4 +1,4 @@
-//! LOAD DATA LOCAL INFILE: in the midst of a statement the server asks the client for a file.
+//! LOAD DATA LOCAL INFILE: during a statement the server requests a file from the client.
 
 use anyhow::{Result, ensure};
 

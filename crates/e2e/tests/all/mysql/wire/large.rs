@@ -1,4 +1,4 @@
-//! Packets of 16 MiB and more, which come in pieces, and answers larger than memory should hold.
+//! Packets of 16 MiB and more, which are split, and answers that are too large for memory.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -97,7 +97,7 @@ fn many_columns_and_rows(kind: Kind) -> Result<()> {
     })
 }
 
-/// A result of 500 MB that nobody reads for a while, and one that is read.
+/// A result of 500 MB that the client does not read for a while, and one that it reads.
 fn bounded_memory(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     let large = "SELECT REPEAT('y', 1000000) FROM item a, item b, item c, item d WHERE a.id < 5";
@@ -120,7 +120,7 @@ fn bounded_memory(kind: Kind) -> Result<()> {
     pair.connect()?.expect_silence()
 }
 
-/// What is too large to be kept is not waited for: others' results are.
+/// Results that are too large for the cache are not waited for; results of others are.
 fn slow_readers(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     if !pair.freshet.is_there() {

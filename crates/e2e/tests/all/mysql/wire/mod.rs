@@ -1,4 +1,4 @@
-//! A conversation held directly with the server and one held through Freshet are the same, packet by packet.
+//! A direct conversation with the server and one through Freshet are the same, packet by packet.
 
 mod accounts;
 mod closed;

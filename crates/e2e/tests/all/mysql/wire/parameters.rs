@@ -1,5 +1,5 @@
-//! Executions whose parameters are not what a proxy would expect: types that nobody has told, pieces for no parameter, and
-//! messages that would become longer than a packet if anything was put into them.
+//! Executions with unusual parameters: types that were not declared, long data for no parameter, and messages that would exceed a packet if anything
+//! was added to them.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,4 +1,4 @@
-//! Stored procedures: several results in one answer, parameters that come back, errors in the midst.
+//! Stored procedures: several results in one answer, output parameters, errors in between.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,4 +1,4 @@
-//! A replica that connects through Freshet, and the binary log as it hears it.
+//! A replica that connects through Freshet, and the binary log that it receives.
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::MysqlSettings;

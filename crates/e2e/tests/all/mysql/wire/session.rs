@@ -1,4 +1,4 @@
-//! What a session remembers: settings, transactions, variables, temporary tables, locks; and starting it afresh.
+//! The state of a session: settings, transactions, variables, temporary tables, locks; and resetting it.
 
 use anyhow::{Context, Result, ensure};
 

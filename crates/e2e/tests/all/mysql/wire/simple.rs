@@ -47,7 +47,7 @@ fn reads_in_other_spellings(kind: Kind) -> Result<()> {
             c.query("SELECT name FROM item WHERE name = 'ITEM 1'")?;
             c.query("SELECT name FROM item WHERE name = \"item 2\"")?;
             c.query("SELECT a.id, b.name FROM item a JOIN item b USING (id) WHERE a.price > 2 ORDER BY 1")?;
-            // Not to be kept, each for a reason of its own.
+            // Not cached, each for another reason.
             c.query("SELECT SQL_NO_CACHE name FROM item WHERE id = 1")?;
             c.query("SELECT name FROM item WHERE id = 1 FOR UPDATE")?;
             c.query("SELECT name FROM item WHERE id = 1 LOCK IN SHARE MODE")?;

@@ -1,4 +1,4 @@
-//! Freshet has the server tell which commits it acknowledges; nobody else hears of it.
+//! The server reports to Freshet which commits it acknowledges; the client does not see these reports.
 
 use anyhow::Result;
 
@@ -102,7 +102,7 @@ fn unasked(kind: Kind) -> Result<()> {
     })
 }
 
-/// Whoever looks finds what the server was set to.
+/// A query returns the values that the server was set to.
 fn variables(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     let showing = showing(kind);
@@ -139,7 +139,7 @@ fn variables(kind: Kind) -> Result<()> {
     })
 }
 
-/// The client is told of all that it wants to be told.
+/// The client gets all reports that it requested.
 fn changes(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     same(&pair, |c| {
@@ -223,7 +223,7 @@ fn without_autocommit(kind: Kind) -> Result<()> {
     })
 }
 
-/// A server that tells of commits by default is taken as it is.
+/// A server that reports commits by default is not changed.
 fn told_by_default(kind: Kind) -> Result<()> {
     let settings = Kind::settings();
     let settings = match kind {

@@ -1,4 +1,4 @@
-//! Transactions, and the status flags that tell of them in each OK and EOF.
+//! Transactions, and their status flags in each OK and EOF.
 
 use anyhow::{Result, ensure};
 

@@ -1,5 +1,5 @@
-//! Clients that vanish without a word, as with a cable that is pulled: what they are sent is never acknowledged, and nothing
-//! comes of them, not even an end.
+//! Clients that vanish silently, as with a cable that is pulled: packets to them are never acknowledged, and nothing arrives from them, not even a
+//! FIN.
 
 use std::fs;
 use std::net::SocketAddr;

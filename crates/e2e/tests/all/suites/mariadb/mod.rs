@@ -1,8 +1,7 @@
 //! Files of MariaDB's `main` suite: each answer is the same directly and through Freshet.
 //!
-//! As with PostgreSQL's files, they run on three servers, on two of them directly. The statements of each file are sent by
-//! the driver here, not by the suite's own program: files for one connection alone, without what speaks to that program. Temporary
-//! tables become ordinary ones.
+//! As with PostgreSQL's files, they run on three servers, on two of them directly. The tests' own driver sends the statements of each file, not the
+//! suite's program: only files for one connection, without the commands for that program. Temporary tables become ordinary ones.
 
 mod script;
 
@@ -89,7 +88,7 @@ impl Servers {
         let [direct, other, through] = thread::scope(|scope| {
             let direct = scope.spawn(|| answers(self.direct.connect()?, &statements, None));
             let other = scope.spawn(|| {
-                // What tells of the time, which servers do in seconds, is not the same then.
+                // The time, which servers print in seconds, differs then.
                 thread::sleep(Duration::from_millis(1100));
                 answers(self.other.connect()?, &statements, None)
             });
@@ -148,7 +147,7 @@ fn comparable(sql: &str, mut packets: Vec<Packet>) -> Vec<Packet> {
     packets
 }
 
-/// What an OK tells of the session's state, in one order: that of a server depends on its process.
+/// The session-state changes in an OK, in one order: a server's order depends on its process.
 fn sort_state(payload: &mut Vec<u8>) {
     let Some((start, mut changes)) = state(payload) else { return };
     changes.sort_unstable();

@@ -1,9 +1,8 @@
 //! PostgreSQL's regression files: each answer is the same directly and through Freshet.
 //!
-//! The files run on three servers: on two of them directly, on the third through Freshet. An answer is compared if the
-//! two direct ones are equal: other answers depend on the time, on a process or on the number of an object. Reads are
-//! sent several times. Rows that the files load from elsewhere are generated. Each table that a file creates gets
-//! `REPLICA IDENTITY FULL`, because most have no primary key.
+//! The files run on three servers: on two of them directly, on the third through Freshet. An answer is compared if the two direct ones are equal:
+//! other answers depend on the time, on a process or on an object's id. Reads are sent several times. Rows that the files load from other files are
+//! generated. Each table that a file creates gets `REPLICA IDENTITY FULL`, because most have no primary key.
 
 mod script;
 mod wait;

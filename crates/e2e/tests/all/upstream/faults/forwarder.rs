@@ -1,7 +1,7 @@
-//! An address that leads to a server, and that can be moved to another one: a virtual IP, or a DNS entry. Standing
-//! connections stay where they are, as they do when the old server lives on.
+//! An address that leads to a server and can be moved to another one: a virtual IP, or a DNS entry. Open connections keep their server, as they do if
+//! the old server stays alive.
 //!
-//! It knows the frames that servers send, and can garble one of a change stream.
+//! It knows the frames that servers send, and can corrupt one of a change stream.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

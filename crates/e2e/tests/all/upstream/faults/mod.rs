@@ -1,5 +1,4 @@
-//! The upstream breaks, in every way that we know of, while readers keep asking: no answer is wrong, and the cache comes
-//! back by itself.
+//! The upstream fails in every known way while readers send queries: no answer is wrong, and the cache recovers by itself.
 
 mod forwarder;
 mod moves;
@@ -86,7 +85,7 @@ fn restarts(version: Version) -> Result<()> {
     })
 }
 
-/// The walsender stands still with its connection open: only the lease tells.
+/// The walsender stops with its connection open: only the lease shows it.
 fn a_stalled_walsender(version: Version) -> Result<()> {
     let database = primary(version, &Settings::default())?;
     with_each_slot(&database, |freshet, watch| {
@@ -168,7 +167,7 @@ fn lose_a_commit(database: &Database, freshet: &Freshet, id: i64) -> Result<()> 
     let mut writer = database.connect()?;
     let mut victim = database.connect()?;
     let pid = victim.value("select pg_backend_pid()")?.parse()?;
-    // The session's questions are answered, so that the next read may be kept.
+    // The session's context is known, so that the next read may be cached.
     eventually(PATIENCE, || {
         let before = freshet.metrics()?.hits();
         reader.value("select n from counter where id = 3")?;

@@ -1,5 +1,5 @@
-//! The upstream's name leads to another server: failover to a promoted standby, an address that moves while the old primary
-//! lives on, a primary that becomes a standby.
+//! The upstream's name leads to another server: failover to a promoted standby, an address that moves while the old primary stays alive, a primary
+//! that becomes a standby.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Cluster {
     fn start(version: Version) -> Result<Self> {
         let database = primary(version, &Settings::default())?;
         let standby = Arc::new(database.server.standby("second")?);
-        // Set now, so that the standby waits for nobody once it is the primary.
+        // Set now, so that the standby waits for no other standby once it is the primary.
         database.server.set("synchronous_standby_names", "second")?;
         let forwarder = Forwarder::to(database.address())?;
         Ok(Self { database, standby, forwarder })
@@ -54,7 +54,7 @@ fn promote(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// The primary is gone as a machine that fails; its standby takes over its address.
+/// The primary fails like a machine; its standby takes over its address.
 fn a_failover(version: Version) -> Result<()> {
     for options in [&[][..], &LASTING] {
         let cluster = Cluster::start(version)?;

@@ -1,4 +1,4 @@
-//! Slots: what a lost connection costs with each kind, and what happens when others lay hands on it.
+//! Slots: the effect of a lost connection with each kind, and of others who change the slot.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ on_both!(
     the_end_of_freshet,
 );
 
-/// Rows that nobody writes.
+/// Rows that no session writes.
 const ENTRIES: std::ops::RangeInclusive<i64> = 61..=79;
 
 /// All the entries are hits at once; returns how often.
@@ -105,7 +105,7 @@ fn end_walsender(database: &Database, freshet: &Freshet, client: &mut RawClient,
     let lasting = database.server.psql("select temporary from pg_replication_slots")? == "f";
     let before = freshet.metrics()?;
     let (stands, on) = (times(freshet, "change stream established"), times(freshet, "change stream goes on;"));
-    // A write in the same moment, which is told after the break.
+    // A write at the same time, which is delivered after the break.
     database.run(&format!(
         "select pg_terminate_backend(pid) from pg_stat_replication; update counter set n = {round} where id = 1"
     ))?;
@@ -132,7 +132,7 @@ fn end_walsender(database: &Database, freshet: &Freshet, client: &mut RawClient,
     Ok(())
 }
 
-/// Somebody drops the lasting slot between two connections: what was missed is not known, so all goes.
+/// The lasting slot is dropped between two connections: it is unknown what was missed, so the cache is flushed.
 fn a_slot_that_is_dropped(version: Version) -> Result<()> {
     let database = primary(version, &Settings::default())?;
     let freshet = Freshet::start(&database, &LASTING)?;

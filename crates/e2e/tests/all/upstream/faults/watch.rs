@@ -1,13 +1,13 @@
-//! Who asks all the time while things break: readers through Freshet, a writer beside it, and what must hold of each answer.
+//! The load during faults: readers through Freshet, a writer beside it, and the conditions on each answer.
 //!
-//! Most rows are written in turn, each so rarely that a write which was missed shows: its row stays wrong for longer than
-//! D. The others never change. An answer is wrong if
+//! Most rows are written in turn, each so rarely that a missed write is noticed: its row stays wrong for longer than D. The others never change. An
+//! answer is wrong if
 //!
-//! * it lacks a write that was acknowledged more than D before the question: nothing is older than D, whatever breaks;
-//! * it is older than an answer of the same row that the session had before;
+//! * it lacks a write that was acknowledged more than D before the query: nothing is older than D, whatever fails;
+//! * it is older than an earlier answer for the same row in this session;
 //! * it was never written.
 //!
-//! No answer at all is right while a server is down.
+//! A failed query is right while a server is down.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ struct Ledger {
     database: String,
     /// Through Freshet.
     reading: SocketAddr,
-    /// The primary; None: nobody writes.
+    /// The primary; None: no session writes.
     primary: Mutex<Option<SocketAddr>>,
     /// Of each row the acknowledged values, and when they were.
     acknowledged: Mutex<HashMap<i64, Vec<(Instant, i64)>>>,
@@ -88,7 +88,7 @@ impl Watch {
         Self { ledger, threads }
     }
 
-    /// Nobody writes any more, and nothing is on its way.
+    /// No session writes any more, and no write is in flight.
     pub(super) fn pause_writes(&self) -> Result<()> {
         *self.primary() = None;
         eventually(PATIENCE, || {

@@ -1,4 +1,4 @@
-//! MariaDB's accounts of the plugin ed25519: what proves the password is a signature of the server's nonce.
+//! MariaDB's accounts with the plugin ed25519: the proof of the password is a signature of the server's nonce.
 //!
 //! The server's part of the plugin is not in Debian's package of the server's programs; `script/setup` unpacks it.
 

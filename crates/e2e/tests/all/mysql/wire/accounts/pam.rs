@@ -1,8 +1,8 @@
-//! MariaDB's accounts of the plugin PAM: the client is asked questions, which it answers in clear text.
+//! MariaDB's accounts with the plugin PAM: the client is asked questions, which it answers in clear text.
 //!
-//! The server's part of the plugin is not in Debian's package of the server's programs; `script/setup` unpacks it. It asks a
-//! program beside it, which asks the system's PAM. That takes its rules from `/etc` alone, so another program that asks for a
-//! password stands in its place here; all between the client and the plugin is as it is.
+//! The server's part of the plugin is not in Debian's package of the server's programs; `script/setup` unpacks it. It runs a helper program, which
+//! uses the system's PAM. PAM reads its rules from `/etc` only, so another program that asks for a password replaces the helper here; everything
+//! between the client and the plugin is unchanged.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

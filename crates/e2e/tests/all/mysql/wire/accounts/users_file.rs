@@ -1,4 +1,4 @@
-//! Passwords that Freshet knows from a file: it checks the client's proof itself, and then proves the password upstream.
+//! Passwords in a users file: Freshet checks the client's proof itself, and then proves the password upstream.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! What MariaDB's own connectors agree on with it in the handshake's extended capabilities: columns that are not described
-//! again, bulk executions, types behind the types, and `-1` for the statement that was prepared last.
+//! MariaDB's extended capabilities with its own connectors: columns that are not described again, bulk executions, extended types, and `-1` for the
+//! statement prepared last.
 
 use anyhow::{Result, ensure};
 

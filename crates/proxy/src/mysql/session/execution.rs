@@ -1,0 +1,112 @@
+//! One execution of a statement: its key, its parameters, and what a look-up of it comes to.
+
+use freshet_sql::{Parameter, ParameterValue};
+use freshet_types::{Reason, Value as Normal, ValueType};
+use freshet_wire::mysql::capabilities::Capabilities;
+use freshet_wire::mysql::rows;
+use freshet_wire::mysql::statement::{Bound, Value, types};
+
+use crate::session::lookup::Decision;
+use crate::statement::registry::Statement;
+
+/// Capabilities on which the form of answers depends.
+const SHAPING: [Capabilities; 5] = [
+    Capabilities::DEPRECATE_EOF,
+    Capabilities::SESSION_TRACK,
+    Capabilities::OPTIONAL_RESULTSET_METADATA,
+    Capabilities::MARIADB_EXTENDED_METADATA,
+    Capabilities::MARIADB_CACHE_METADATA,
+];
+
+/// One bit for each of [`SHAPING`], for keys.
+pub(crate) fn key_capabilities(capabilities: Capabilities) -> u8 {
+    let bits = SHAPING.iter().enumerate();
+    bits.filter(|(_, one)| capabilities.has(**one)).fold(0, |key, (at, _)| key | 1 << at)
+}
+
+/// One execution: all that its key is made of besides the session.
+#[derive(Clone, Copy)]
+pub(crate) enum Execution<'a> {
+    /// A COM_QUERY with this text.
+    Text(&'a [u8]),
+    /// A COM_STMT_EXECUTE.
+    Bound {
+        /// [`Statement::id`]
+        statement: u64,
+        /// Types that came with an earlier message; empty if they are in this one.
+        types: &'a [u8],
+        /// The message behind the statement's number.
+        tail: &'a [u8],
+    },
+}
+
+/// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
+pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, shaping: u8, execution: Execution<'_>) {
+    key.clear();
+    key.extend_from_slice(&context.to_le_bytes());
+    key.push(shaping);
+    match execution {
+        Execution::Text(text) => {
+            key.push(b'Q');
+            key.extend_from_slice(text);
+        }
+        Execution::Bound { statement, types, tail } => {
+            key.push(b'E');
+            key.extend_from_slice(&statement.to_le_bytes());
+            key.extend_from_slice(&(types.len() as u32).to_le_bytes());
+            key.extend_from_slice(types);
+            key.extend_from_slice(tail);
+        }
+    }
+}
+
+/// A fill may be begun; true: behind another session's, which was waited for.
+pub(crate) struct Joined(pub(crate) bool);
+
+/// What a look-up came to, once it has been waited for. A hit has been answered.
+pub(crate) type Found = Decision<(), Joined>;
+
+/// The statement's own parameters, then the literals of its text.
+pub(crate) fn parameters<'a>(
+    statement: &'a Statement,
+    bound: Option<&'a Bound<'a>>,
+) -> Result<Vec<Parameter<'a>>, Reason> {
+    let own_params = usize::from(statement.own_params);
+    let (values, kinds) = bound.map_or((&[][..], &[][..]), |bound| (&bound.values[..], &bound.types[..]));
+    if values.len() < own_params {
+        return Err(Reason::MessageShape); // the server will complain
+    }
+    let own =
+        values.iter().zip(kinds.chunks(2).chain(std::iter::repeat(&[][..]))).take(own_params).map(|(value, kind)| {
+            let value = match value {
+                Value::Null => ParameterValue::Null,
+                Value::Integer(number) => ParameterValue::Integer(*number),
+                Value::Text(text) => ParameterValue::Text(text),
+                Value::Opaque(bytes) => match kind.first() {
+                    // A time behind a DATE is not read.
+                    Some(&types::DATE) => ParameterValue::Moment(moment(bytes).filter(|_| bytes.len() == 4)),
+                    Some(&(types::DATETIME | types::TIMESTAMP)) => ParameterValue::Moment(moment(bytes)),
+                    Some(&types::TIME) => ParameterValue::Time,
+                    Some(types::TINY_BLOB..=types::BLOB) => ParameterValue::Bytes(bytes),
+                    _ => ParameterValue::Opaque,
+                },
+            };
+            Parameter { value, declared_type: 0 }
+        });
+    let literals = statement
+        .literals
+        .iter()
+        .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
+    Ok(own.chain(literals).collect())
+}
+
+/// A date and time of the binary protocol that is one of whole seconds. MySQL cuts fractions off that an indexed column has no place for:
+/// then `c < '10:00:00.5'` leaves out what is of 10:00:00.
+fn moment(bytes: &[u8]) -> Option<i64> {
+    let text = rows::moment_text(bytes)
+        .filter(|_| matches!(bytes, [_, _, _, _] | [_, _, _, _, _, _, _] | [_, _, _, _, _, _, _, 0, 0, 0, 0]))?;
+    match ValueType::Timestamp.normalise_text(text.as_bytes())? {
+        Normal::Moment(micros) => Some(micros),
+        _ => None,
+    }
+}
