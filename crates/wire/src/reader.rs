@@ -109,6 +109,10 @@ impl<'a> Reader<'a> {
 
     /// The bytes up to the next zero byte. The zero byte is consumed and not returned.
     pub fn cstr(&mut self, what: &'static str) -> Result<&'a [u8], Malformed> {
+        if let [0, rest @ ..] = self.rest {
+            self.rest = rest; // as names mostly are
+            return Ok(&[]);
+        }
         let text = CStr::from_bytes_until_nul(self.rest).map_err(|_| Malformed::Truncated(what))?;
         let whole = self.bytes(text.count_bytes() + 1, what)?;
         Ok(whole.split_last().map_or(whole, |(_, text)| text))

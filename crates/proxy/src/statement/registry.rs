@@ -24,7 +24,7 @@ mod found_rows;
 mod tracking;
 
 pub(crate) use figures::StatementFigures;
-pub(crate) use found_rows::Leaves;
+pub(crate) use found_rows::{Finds, Leaves};
 pub(crate) use tracking::Tracking;
 use tracking::betrayal;
 
@@ -58,6 +58,8 @@ pub(crate) struct NormalizedQuery {
     code: OnceLock<Arc<Code>>,
     /// MySQL and MariaDB: see [`Leaves`].
     leaves: OnceLock<Leaves>,
+    /// MySQL and MariaDB: see [`Finds`].
+    finds: OnceLock<Finds>,
     /// PostgreSQL: see [`Words`].
     words: OnceLock<Words>,
     /// It has moving limits under some catalogue: see [`crate::session::moving`].
@@ -129,6 +131,7 @@ impl NormalizedQuery {
             tracking: OnceLock::new(),
             code: OnceLock::new(),
             leaves: OnceLock::new(),
+            finds: OnceLock::new(),
             words: OnceLock::new(),
             moves: AtomicBool::new(false),
             resolutions: Mutex::default(),
@@ -152,6 +155,11 @@ impl NormalizedQuery {
     /// Its effect on the number that FOUND_ROWS() returns.
     pub(crate) fn leaves(&self, mariadb: bool) -> Leaves {
         *self.leaves.get_or_init(|| Leaves::behind(self, mariadb))
+    }
+
+    /// What its text says of the rows that it finds.
+    pub(crate) fn finds(&self) -> Finds {
+        *self.finds.get_or_init(|| Finds::of(self))
     }
 
     /// The words in it that may mean a temporary object.
@@ -311,7 +319,12 @@ pub(crate) fn first_word(text: &str) -> &str {
 /// Whether a text names `pg_prepared_statements`, or the function behind that view.
 fn lists_prepared(text: &str) -> bool {
     const NAME: &[u8] = b"pg_prepared_statement";
-    text.as_bytes().windows(NAME.len()).any(|word| word.eq_ignore_ascii_case(NAME))
+    let is_at = |start: usize| {
+        let word = text.as_bytes().get(start..start + NAME.len());
+        word.is_some_and(|word| word.eq_ignore_ascii_case(NAME))
+    };
+    // All texts are searched, and few have underscores.
+    text.match_indices('_').any(|(at, _)| at.checked_sub("pg".len()).is_some_and(is_at))
 }
 
 impl Registry {

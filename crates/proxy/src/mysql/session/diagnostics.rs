@@ -49,10 +49,7 @@ const NUMBER: Range<usize> = HEADER_BYTES + 1..HEADER_BYTES + 5;
 
 /// How many rows FOUND_ROWS() counts behind an answer, if they are those of the answer.
 pub(crate) fn rows_found(query: &NormalizedQuery, done: &Done) -> Option<u32> {
-    const OTHERS: [&str; 6] = ["limit", "fetch", "calc", "union", "except", "intersect"];
-    let text = query.text.to_ascii_lowercase();
-    let plain = !OTHERS.iter().any(|word| text.contains(word));
-    u32::try_from(done.rows).ok().filter(|rows| plain && *rows <= ROWS_MAX)
+    u32::try_from(done.rows).ok().filter(|rows| *rows <= ROWS_MAX && query.finds().as_answered)
 }
 
 /// A query that finds so many rows, and reads no table.
@@ -235,7 +232,6 @@ impl Replay {
     /// A statement was answered. Of one row of no table as many rows are found as by Freshet's own questions, which may be sent behind it.
     /// `mariadb`: a query that fails while it runs has counted its rows so far.
     pub(crate) fn answered(&mut self, query: &NormalizedQuery, leaves: Leaves, done: &Done, mariadb: bool) {
-        const LONGER: [&str; 5] = ["from", "union", "limit", "into", "calc"];
         // What failed may have opened no transaction.
         if done.error.is_none() {
             self.note_transaction();
@@ -248,7 +244,7 @@ impl Replay {
             self.displaced = None;
         }
         let is_one = query.selects && done.error.is_none() && (done.result_sets, done.rows) == (1, 1);
-        if is_one && query.template.effect() == Effect::Pure && !LONGER.iter().any(|word| query.text.contains(word)) {
+        if is_one && query.template.effect() == Effect::Pure && query.finds().from_nothing {
             self.selected = false;
         }
     }

@@ -195,7 +195,7 @@ impl Session {
         let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(()) };
         let lacking = match plain_types(execute.tail, prepared.parameters) {
             Types::Here(types) if !named => {
-                prepared.types = Some(types.into_owned());
+                prepared.types = Some(types[..].into());
                 None
             }
             Types::None if !named => None,
@@ -269,14 +269,14 @@ impl Session {
         if let Types::Here(types) = &message.types
             && prepared.types.as_deref() != Some(&**types)
         {
-            prepared.types = Some(types.to_vec());
+            prepared.types = Some(types[..].into());
             prepared.server_knows_types = false;
         }
         let untyped = message.types == Types::Earlier && prepared.types.is_none();
         // What names its parameters cannot be put together again.
         let unclear = message.named && !prepared.server_knows_types;
         let strange = message.attributes || message.execute.wants_cursor() || prepared.involved || unclear || untyped;
-        let known = prepared.types.take();
+        let (known, taken) = (prepared.types.clone(), (prepared.under, prepared.catalog));
         let decision = if strange {
             self.settle(
                 statement.clone(),
@@ -286,16 +286,15 @@ impl Session {
             )
             .await
         } else {
-            self.decide_bound(number, statement, &message, (packet, known.as_deref().unwrap_or_default())).await
+            let sent = (packet, known.as_deref().unwrap_or_default());
+            self.decide_bound((number, taken), statement, &message, sent).await
         };
-        let passes = !matches!(&decision, Ok(Decided { decision: Decision::Hit(()), .. }));
+        if matches!(&decision, Ok(Decided { decision: Decision::Hit(()), .. })) {
+            return decision;
+        }
         let Some(prepared) = self.server.prepareds.get_mut(number) else { return decision };
         let parameters = prepared.parameters;
-        let lacks = passes
-            && !std::mem::replace(&mut prepared.server_knows_types, true)
-            && message.types == Types::Earlier
-            && known.is_some();
-        prepared.types.clone_from(&known);
+        let lacks = !std::mem::replace(&mut prepared.server_knows_types, true) && message.types == Types::Earlier;
         if let Some(types) = known.filter(|_| lacks) {
             self.at_hand.rewritten = with_types_of(packet, parameters, &types).filter(|_| !message.named);
             if self.at_hand.rewritten.is_none() {
@@ -305,10 +304,10 @@ impl Session {
         decision
     }
 
-    /// `sent`: the packet, and the types that hold for it.
+    /// `taken`: under which settings and catalogue the statement was. `sent`: the packet, and the types that hold for it.
     async fn decide_bound(
         &mut self,
-        number: u32,
+        (number, taken): (u32, (PreparedUnder, CatalogVersion)),
         statement: &Arc<Statement>,
         message: &Message<'_>,
         sent: (&[u8], &[u8]),
@@ -334,7 +333,7 @@ impl Session {
                     break Decision::Pass(Reason::NotAdmitted);
                 }
                 Allowed::Cache(context) => {
-                    break match self.means_the_same(number, context) {
+                    break match self.means_the_same(number, taken, context) {
                         Ok(()) => self.find(context, execution, packet, Kind::Execute).await,
                         Err(reason) => Decision::Pass(reason),
                     };
@@ -370,33 +369,40 @@ impl Session {
 
     /// A hit took the place of this execution: what it would have been to a server that knows the types of no earlier one.
     fn remember_bound(&mut self, number: u32, message: &Message<'_>, (packet, types): (&[u8], &[u8])) {
-        if !self.replay.is_of(packet) {
-            return; // it left what the hit before has left
+        let leaves_out = message.types == Types::Earlier;
+        let own = self.server.prepareds.number_of(number).filter(|own| *own != number);
+        // Mostly the server understands the packet as it is.
+        if (!leaves_out && own.is_none()) || !self.replay.is_of(packet) {
+            return; // or it left what the hit before has left
         }
-        if let Some(prepared) = self.server.prepareds.get_mut(number)
-            && message.types == Types::Earlier
+        if leaves_out
+            && let Some(prepared) = self.server.prepareds.get_mut(number)
             && !prepared.server_knows_types
             && let Some(packet) = with_types_of(packet, prepared.parameters, types)
         {
             self.replay.resend(&packet);
         }
-        if let Some(own) = self.server.prepareds.number_of(number).filter(|own| *own != number) {
+        if let Some(own) = own {
             self.replay.name(own);
         }
     }
 
     /// Whether the statement means under this context what it meant at its prepare, to the client too.
-    fn means_the_same(&mut self, number: u32, context: u32) -> Result<(), Reason> {
-        let catalog = self.shared.catalog_version();
-        let era = self.server.settings.era;
-        let prepared = self.server.prepareds.get_mut(number).ok_or(Reason::UnknownStatement)?;
-        if prepared.catalog != catalog {
+    fn means_the_same(
+        &mut self,
+        number: u32,
+        (under, catalog): (PreparedUnder, CatalogVersion),
+        context: u32,
+    ) -> Result<(), Reason> {
+        if catalog != self.shared.catalog_version() {
             return Err(Reason::CatalogStale); // it passes once, so that the client learns its columns anew
         }
-        match prepared.under {
+        match under {
             PreparedUnder::Context(then) if then == context => Ok(()),
-            PreparedUnder::Era(then) if then == era => {
-                prepared.under = PreparedUnder::Context(context);
+            PreparedUnder::Era(then) if then == self.server.settings.era => {
+                if let Some(prepared) = self.server.prepareds.get_mut(number) {
+                    prepared.under = PreparedUnder::Context(context);
+                }
                 Ok(())
             }
             _ => Err(Reason::SettingsUnknown),

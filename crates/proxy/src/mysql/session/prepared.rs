@@ -39,7 +39,7 @@ pub(crate) struct Prepared {
     /// Its parameters.
     pub(crate) parameters: u16,
     /// Types that the client has sent last; None: they are not known.
-    pub(crate) types: Option<Vec<u8>>,
+    pub(crate) types: Option<Arc<[u8]>>,
     /// The server has been sent the same. If not, a hit took them.
     pub(crate) server_knows_types: bool,
     /// Pieces of parameters have been sent, or a cursor may be open: what is asked next is for the server to answer.

@@ -33,6 +33,9 @@ pub(crate) enum Readable {
 impl Reading {
     /// Whether the server reads this text as Freshet does.
     pub(crate) fn of(self, text: &[u8]) -> Readable {
+        if self.is_known() {
+            return Readable::Yes;
+        }
         let backslash = text.contains(&b'\\');
         let by = |fact: Option<bool>, matters: bool| match fact {
             Some(true) if matters => Readable::No,

@@ -315,10 +315,13 @@ impl Session {
     /// Asks for the context if a text can be read only by who knows it, and nothing is lost by asking.
     /// `whole`: it is not just its beginning.
     pub(crate) async fn ask_to_read(&mut self, text: &[u8], whole: bool) -> Result<(), SessionError> {
+        if !matches!(self.server.settings.known, Known::Nothing) {
+            return Ok(());
+        }
         let reading = self.server.settings.reading;
         let can_read =
             if whole { self.server.settings.can_read(text) && reading.tells_names(text) } else { reading.is_known() };
-        if can_read || !matches!(self.server.settings.known, Known::Nothing) || self.is_after_something(text) {
+        if can_read || self.is_after_something(text) {
             return Ok(());
         }
         if matches!(self.allowed(), Allowed::Ask) { self.ask_context().await } else { Ok(()) }

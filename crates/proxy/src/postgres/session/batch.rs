@@ -88,10 +88,8 @@ pub(crate) enum Batch<'a> {
         /// All bytes, `Sync` included.
         bytes: usize,
     },
-    /// They can be answered from the cache.
+    /// They can be answered from the cache: there is an execution.
     Candidate {
-        /// The executions, in order; at least one.
-        groups: SmallVec<[Group<'a>; 1]>,
         /// All bytes, `Sync` included.
         bytes: usize,
         /// Its beginning.
@@ -99,9 +97,12 @@ pub(crate) enum Batch<'a> {
     },
 }
 
-/// Looks at the start of the input.
-pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
-    let mut scan = Scan::default();
+/// The executions of a batch, in order.
+pub(crate) type Groups<'a> = SmallVec<[Group<'a>; 1]>;
+
+/// Looks at the start of the input. The executions are written where the caller has them, as they are too large to be moved.
+pub(crate) fn scan<'a>(input: &'a [u8], groups: &mut Groups<'a>) -> Batch<'a> {
+    let mut scan = Scan { groups, parse: None, described: None, is_bound: false, lead: Lead::default() };
     let mut at = 0;
     loop {
         let rest = input.get(at..).unwrap_or_default();
@@ -123,26 +124,25 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
 }
 
 /// What has been found so far.
-#[derive(Default)]
-struct Scan<'a> {
-    groups: SmallVec<[Group<'a>; 1]>,
+struct Scan<'a, 'g> {
+    groups: &'g mut Groups<'a>,
     /// A `Parse` whose `Bind` is still to come.
     parse: Option<(Parse<'a>, &'a [u8])>,
     /// The statement that is described before its `Bind`.
     described: Option<&'a [u8]>,
-    /// A `Bind` whose `Execute` is still to come.
-    bound: Option<Group<'a>>,
+    /// The last of the executions has its `Bind`, and its `Execute` is still to come.
+    is_bound: bool,
     lead: Lead,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> Scan<'a, '_> {
     /// The next message, which ends at `end`. None: it does not fit.
     fn add(&mut self, tag: u8, message: &'a [u8], end: usize) -> Option<()> {
         match tag {
-            frontend::PARSE if self.parse.is_none() && self.bound.is_none() => {
+            frontend::PARSE if self.parse.is_none() && !self.is_bound => {
                 self.parse = Some((Parse::read(message).ok()?, message));
             }
-            frontend::BIND if self.bound.is_none() => {
+            frontend::BIND if !self.is_bound => {
                 let bind = Bind::read(message).ok()?;
                 let parse = self.parse.take();
                 if !fits(parse.as_ref(), self.described, &bind) {
@@ -152,18 +152,20 @@ impl<'a> Scan<'a> {
                     self.lead.bytes = end - message.len();
                 }
                 let describe = if self.described.is_some() { Describe::Statement } else { Describe::Nothing };
-                self.bound = Some(Group { parse, bind, describe, closes: false, rows_max: 0 });
+                self.groups.push(Group { parse, bind, describe, closes: false, rows_max: 0 });
+                self.is_bound = true;
             }
             frontend::DESCRIBE => self.describe(&Target::read(message).ok()?)?,
             frontend::EXECUTE => {
-                let (group, execute) = (self.bound.take()?, Execute::read(message).ok()?);
                 let groups_max = if self.described.is_some() { 1 } else { GROUPS_MAX };
-                if execute.portal != group.bind.portal || self.groups.len() >= groups_max {
+                let is_fit = std::mem::take(&mut self.is_bound) && self.groups.len() <= groups_max;
+                let (group, execute) = (self.groups.last_mut()?, Execute::read(message).ok()?);
+                if !is_fit || execute.portal != group.bind.portal {
                     return None;
                 }
-                self.groups.push(Group { rows_max: execute.rows_max, ..group });
+                group.rows_max = execute.rows_max;
             }
-            frontend::CLOSE if self.parse.is_none() && self.bound.is_none() => {
+            frontend::CLOSE if self.parse.is_none() && !self.is_bound => {
                 self.close(&Target::read(message).ok()?, end)?;
             }
             _ => return None,
@@ -172,11 +174,13 @@ impl<'a> Scan<'a> {
     }
 
     fn describe(&mut self, target: &Target<'a>) -> Option<()> {
-        match (&mut self.bound, target.kind) {
+        let is_first = self.groups.is_empty();
+        let bound = if self.is_bound { self.groups.last_mut() } else { None };
+        match (bound, target.kind) {
             (Some(group), b'P') if group.describe == Describe::Nothing && group.bind.portal == target.name => {
                 group.describe = Describe::Portal;
             }
-            (None, b'S') if self.groups.is_empty() && self.described.is_none() => {
+            (None, b'S') if is_first && self.described.is_none() => {
                 self.parse.as_ref().is_none_or(|(parse, _)| parse.name == target.name).then_some(())?;
                 self.described = Some(target.name);
             }
@@ -196,14 +200,14 @@ impl<'a> Scan<'a> {
 
     /// `Sync` has come, the last of so many bytes.
     fn end(self, bytes: usize) -> Batch<'a> {
-        let Self { groups, parse, described, bound, lead } = self;
-        if bound.is_some() {
+        let Self { groups, parse, described, is_bound, lead } = self;
+        if is_bound {
             return Batch::Other;
         }
         // What a portal with a name holds can be asked for later, unless it is closed.
         let all_end = groups.iter().all(|group| group.closes || group.bind.portal.is_empty());
         match parse {
-            None if !groups.is_empty() && all_end => Batch::Candidate { groups, bytes, lead },
+            None if !groups.is_empty() && all_end => Batch::Candidate { bytes, lead },
             Some((parse, _)) if groups.is_empty() && !lead.closes => {
                 Batch::Prepare { parse, describe: described.is_some(), bytes }
             }
@@ -240,11 +244,12 @@ mod tests {
     const FLUSH: &[u8] = b"H\0\0\0\x04";
 
     fn verdict(messages: &[&[u8]]) -> &'static str {
-        match scan(&messages.concat()) {
+        let (messages, mut groups) = (messages.concat(), Groups::new());
+        match scan(&messages, &mut groups) {
             Batch::Incomplete { .. } => "incomplete",
             Batch::Other => "other",
             Batch::Prepare { .. } => "prepare",
-            Batch::Candidate { groups, .. } => {
+            Batch::Candidate { .. } => {
                 if groups.len() == 1 {
                     "one"
                 } else {
@@ -300,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_the_server_must_answer_leads() {
-        let lead = |messages: &[&[u8]]| match scan(&messages.concat()) {
+        let lead = |messages: &[&[u8]]| match scan(&messages.concat(), &mut Groups::new()) {
             Batch::Candidate { lead, .. } => (lead.bytes, lead.closes),
             other => panic!("{other:?}"),
         };
@@ -320,7 +325,10 @@ mod tests {
         let ends: Vec<usize> = (1..messages.len()).map(|count| messages[..count].concat().len()).collect();
         for end in 0..all.len() {
             let whole = ends.contains(&end);
-            assert!(matches!(scan(&all[..end]), Batch::Incomplete { whole: is } if is == whole), "{end}");
+            assert!(
+                matches!(scan(&all[..end], &mut Groups::new()), Batch::Incomplete { whole: is } if is == whole),
+                "{end}"
+            );
         }
     }
 }

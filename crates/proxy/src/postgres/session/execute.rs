@@ -11,7 +11,7 @@ use freshet_wire::postgres::frontend::Parse;
 use smallvec::SmallVec;
 
 use crate::postgres::session::Session;
-use crate::postgres::session::batch::{self, Batch, Describe, Group, Lead};
+use crate::postgres::session::batch::{self, Batch, Describe, Group, Groups, Lead};
 use crate::postgres::session::client::Step;
 use crate::postgres::session::execution::Execution;
 use crate::postgres::session::plan::Allowed;
@@ -31,21 +31,7 @@ impl Session {
     /// Messages of the extended protocol at the start of the input, at a `Sync` boundary.
     pub(crate) fn batch(&mut self) -> Step {
         let input = self.client.take_input();
-        let (outcome, bytes) = match batch::scan(input.bytes()) {
-            Batch::Incomplete { whole } if !self.client.has_ended() && self.wait_for_rest(whole) => (Ok(Step::Wait), 0),
-            Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
-            Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
-            Batch::Candidate { groups, bytes, lead } => {
-                let messages = input.bytes().get(..bytes).unwrap_or_default();
-                match (self.candidate(&groups, messages, lead), groups.as_slice()) {
-                    (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes => {
-                        self.pass_execution(group, messages, reason);
-                        (Ok(Step::Done), bytes)
-                    }
-                    (outcome, _) => (outcome, if self.client.leads_batch() { lead.bytes } else { bytes }),
-                }
-            }
-        };
+        let (outcome, bytes) = self.scan_batch(input.bytes());
         self.client.put_back(input);
         match outcome {
             Ok(Step::Wait) => Step::Wait,
@@ -56,6 +42,26 @@ impl Session {
             Err(reason) => {
                 self.begin_passing_batch(reason);
                 Step::Done
+            }
+        }
+    }
+
+    /// What becomes of them, and how many bytes they are.
+    fn scan_batch(&mut self, input: &[u8]) -> (Result<Step, Reason>, usize) {
+        let mut groups = Groups::new();
+        match batch::scan(input, &mut groups) {
+            Batch::Incomplete { whole } if !self.client.has_ended() && self.wait_for_rest(whole) => (Ok(Step::Wait), 0),
+            Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
+            Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
+            Batch::Candidate { bytes, lead } => {
+                let messages = input.get(..bytes).unwrap_or_default();
+                match (self.candidate(&groups, messages, lead), groups.as_slice()) {
+                    (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes => {
+                        self.pass_execution(group, messages, reason);
+                        (Ok(Step::Done), bytes)
+                    }
+                    (outcome, _) => (outcome, if self.client.leads_batch() { lead.bytes } else { bytes }),
+                }
             }
         }
     }
@@ -87,8 +93,10 @@ impl Session {
     fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8], lead: Lead) -> Result<Step, Reason> {
         let allowed = self.allowed();
         let context = if let Allowed::Cache { context } = allowed { Some(context) } else { None };
-        let statements: SmallVec<[Arc<Statement>; 1]> =
-            groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
+        let mut statements = SmallVec::<[Arc<Statement>; 1]>::new();
+        for group in groups {
+            statements.push(self.statement_of(group, context)?);
+        }
         let is_one_never_cached = statements.iter().any(|statement| statement.is_never_cached);
         let leading = messages.get(..lead.bytes).unwrap_or_default();
         if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
@@ -122,12 +130,12 @@ impl Session {
             return Ok(self.send_lead(leading));
         }
         let Some(hits) = self.look_up_all(context, groups, &statements)? else { return Ok(Step::Wait) };
-        if let Some(entries) = hits.iter().map(Option::as_ref).collect::<Option<SmallVec<[_; 1]>>>() {
+        if hits.iter().all(Option::is_some) {
             let names = groups.first().is_some_and(Group::names_statement);
             return if names {
                 self.name_first(groups, leading)
             } else {
-                self.answer_batch(groups, &statements, &entries)
+                self.answer_batch(groups, &statements, &hits)
             };
         }
         let mut fills = Vec::with_capacity(groups.len());
@@ -233,7 +241,7 @@ impl Session {
         &mut self,
         groups: &[Group<'_>],
         statements: &[Arc<Statement>],
-        entries: &[&Arc<Entry<Body>>],
+        hits: &[Option<Arc<Entry<Body>>>],
     ) -> Result<Step, Reason> {
         // A named statement must exist upstream (and must not exist already): its Parse is the server's.
         if groups.iter().any(Group::names_statement) {
@@ -244,14 +252,15 @@ impl Session {
             return Err(Reason::MessageShape);
         }
         // Many large answers at once would not fit the output's bound.
-        if groups.len() > 1 && entries.iter().map(|e| e.payload.frames().len()).sum::<usize>() > BATCH_BYTES_MAX {
+        if groups.len() > 1 && hits.iter().flatten().map(|e| e.payload.frames().len()).sum::<usize>() > BATCH_BYTES_MAX
+        {
             return Err(Reason::MessageShape);
         }
         if !self.is_idle() {
             return Ok(Step::Wait);
         }
         let mut bytes = 0;
-        for ((group, statement), entry) in groups.iter().zip(statements).zip(entries) {
+        for ((group, statement), entry) in groups.iter().zip(statements).zip(hits.iter().flatten()) {
             if let Some((_, message)) = group.parse {
                 self.client.put(backend::PARSE_COMPLETE_FRAME);
                 let prepared = self.prepared(statement);
@@ -271,7 +280,7 @@ impl Session {
         if statements.iter().any(|statement| statement.query.takes_snapshot) {
             self.query_unseen();
         }
-        self.count_hits(entries.iter().map(|entry| &entry.payload), bytes);
+        self.count_hits(hits.iter().flatten().map(|entry| &entry.payload), groups.len(), bytes);
         self.keep_awake();
         Ok(Step::Done)
     }

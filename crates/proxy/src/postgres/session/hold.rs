@@ -341,6 +341,10 @@ impl Session {
             self.waiting.sleep = None;
             return false;
         };
+        self.poll_until(due, cx)
+    }
+
+    fn poll_until(&mut self, due: Nanos, cx: &mut Context<'_>) -> bool {
         let left = Duration::from_nanos(due.saturating_sub(self.now()));
         let deadline = Instant::now() + left;
         let sleep = self.waiting.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));

@@ -232,12 +232,12 @@ impl Session {
     }
 
     /// The answers of these entries are in the output.
-    fn count_hits<'a>(&mut self, entries: impl ExactSizeIterator<Item = &'a Body>, bytes: usize) {
+    fn count_hits<'a>(&mut self, entries: impl Iterator<Item = &'a Body>, count: usize, bytes: usize) {
         self.server.settings.is_used = true;
         self.prefetch.note_hit();
         let took = self.now().saturating_sub(self.looked_up_at);
         if let Some(counters) = self.counters() {
-            counters.count_hits(entries.len(), bytes, took);
+            counters.count_hits(count, bytes, took);
         }
         entries.for_each(|entry| entry.note_hit(self.worker, took));
     }

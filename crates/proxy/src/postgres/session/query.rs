@@ -127,7 +127,7 @@ impl Session {
         if entry.payload.source.query.takes_snapshot {
             self.query_unseen();
         }
-        self.count_hits(std::iter::once(&entry.payload), frames.len());
+        self.count_hits(std::iter::once(&entry.payload), 1, frames.len());
         self.keep_awake();
         Step::Done
     }

@@ -16,6 +16,25 @@ pub(crate) enum Leaves {
     Either,
 }
 
+/// What a text says of the rows that its statement finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finds {
+    /// They are those of its answer.
+    pub(crate) as_answered: bool,
+    /// It reads no table, and has no other part that could find more or fewer.
+    pub(crate) from_nothing: bool,
+}
+
+impl Finds {
+    pub(super) fn of(query: &NormalizedQuery) -> Self {
+        const OTHERS: [&str; 6] = ["limit", "fetch", "calc", "union", "except", "intersect"];
+        const LONGER: [&str; 5] = ["from", "union", "limit", "into", "calc"];
+        let text = query.text.to_ascii_lowercase();
+        let as_answered = !OTHERS.iter().any(|word| text.contains(word));
+        Self { as_answered, from_nothing: !LONGER.iter().any(|word| query.text.contains(word)) }
+    }
+}
+
 impl Leaves {
     pub(super) fn behind(query: &NormalizedQuery, mariadb: bool) -> Self {
         if query.selects {

@@ -32,3 +32,15 @@ fn what_is_held_is_counted_once() {
 fn first_words() {
     assert_eq!((first_word(" lock tables t read"), first_word("(select 1)"), first_word("")), ("lock", "", ""));
 }
+
+#[test]
+fn the_list_of_prepared_statements_is_found_in_any_place() {
+    for text in ["SELECT * FROM pg_prepared_statements", "pg_prepared_statement", "_pg_PG_Prepared_STATEMENT()"] {
+        assert!(lists_prepared(text), "{text}");
+    }
+    for text in
+        ["", "_", "g_prepared_statement", "pg_prepared_statemen", "é_prepared_statement", "pg prepared_statement"]
+    {
+        assert!(!lists_prepared(text), "{text}");
+    }
+}
