@@ -18,6 +18,7 @@ on_both!(
     what_hangs_on_a_definition,
     only_what_is_named_is_read,
     a_transaction_that_stays_prepared,
+    a_table_that_stays_locked,
 );
 
 const SCHEMA: &str = "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(40), price INT);
@@ -316,4 +317,30 @@ fn behind_account(database: Database, rights: &str) -> Result<(Pair, String)> {
     let freshet = Freshet::start_unready(database.address(), &url, &[])?;
     freshet.wait_ready()?;
     Ok((Pair { freshet, database }, account))
+}
+
+/// A lock that lasts holds up what MariaDB says of that table. DDL of other tables is read all the same, and their results are filled.
+fn a_table_that_stays_locked(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    pair.database.run("CREATE TABLE locked (id INT PRIMARY KEY, n INT); INSERT INTO locked VALUES (1, 1)")?;
+    let (mut c, mut owner, mut direct) = (pair.connect()?, pair.database.connect()?, pair.database.connect()?);
+    let (read, locked) = ("SELECT name FROM item WHERE id = 1", "SELECT n FROM locked WHERE id = 1");
+    for sql in [read, locked] {
+        hits(&pair.freshet, &mut c, sql)?;
+    }
+    owner.run("LOCK TABLES locked WRITE")?;
+    direct.run("ALTER TABLE item ADD note VARCHAR(9)")?;
+    direct.run("UPDATE item SET name = 'other' WHERE id = 1")?;
+    eventually(PATIENCE, || {
+        ensure!(c.value(read)? == "other", "an old row");
+        Ok(())
+    })?;
+    hits(&pair.freshet, &mut c, read)?;
+    owner.run("UPDATE locked SET n = 2")?;
+    owner.run("UNLOCK TABLES")?;
+    eventually(PATIENCE, || {
+        ensure!(c.value(locked)? == "2", "an old row");
+        Ok(())
+    })?;
+    hits(&pair.freshet, &mut c, locked)
 }
