@@ -176,6 +176,10 @@ impl<P: Payload> EvictionPolicy<P> {
         Self { all: Vec::new(), bytes: 0, bytes_max, keeps_all, clock: Clock::default(), random: 1 }
     }
 
+    pub(crate) fn set_keeps_all(&mut self, keeps_all: bool) {
+        self.keeps_all = keeps_all;
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.all.len() as u64
     }

@@ -1,9 +1,10 @@
 //! The counters and levels of the cache, for metrics and SHOW.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use freshet_types::{End, Nanos, TableId};
 
+use crate::admission::Keep;
 use crate::entry::{Keyed, Payload};
 use crate::{Cache, Limits};
 
@@ -88,7 +89,19 @@ impl<P: Payload> Cache<P> {
     /// The current limits.
     pub fn limits(&self) -> Limits {
         let (memory_bytes, entry_bytes_max) = (self.budget.memory_bytes(), self.budget.entry_bytes_max());
-        Limits { memory_bytes, entry_bytes_max, ..self.limits }
+        let keep = if self.budget.keeps_all.load(Relaxed) { Keep::Always } else { Keep::Worthwhile };
+        Limits { memory_bytes, entry_bytes_max, staleness_max: self.freshness.staleness_max(), keep, ..self.limits }
+    }
+
+    /// Sets D. Look-ups that begin later keep to it.
+    pub fn set_staleness_max(&self, nanos: Nanos) {
+        self.freshness.set_staleness_max(nanos);
+    }
+
+    /// Sets which results are cached from now on.
+    pub fn set_keep(&self, keep: Keep) {
+        self.budget.keeps_all.store(keep == Keep::Always, Relaxed);
+        self.store.set_keep(keep);
     }
 
     /// All entries, for tests: key and entry.

@@ -8,7 +8,10 @@
 //! Reading list: Gray & Cheriton, "Leases" (1989); `docs/internals/protocol.md`, sections 2 and 7.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use freshet_types::{CatalogVersion, End, Epoch, Lsn, Nanos, Reason};
 
@@ -69,7 +72,7 @@ pub(crate) struct Seen {
     pub(crate) snapshot_passed: bool,
 }
 
-/// Zero in any of these means "none".
+/// Zero in any of these but D means "none".
 #[derive(Debug, Default)]
 pub(crate) struct Freshness {
     epoch: AtomicU64,
@@ -82,20 +85,28 @@ pub(crate) struct Freshness {
     fence_since: AtomicU64,
     /// The same for a redefinition that was visible at this time: no hit before a later check of the catalogue.
     catalog_fence: AtomicU64,
+    /// D.
+    staleness_max: AtomicU64,
 }
 
 impl Freshness {
+    pub(crate) fn new(staleness_max: Nanos) -> Self {
+        Self { staleness_max: staleness_max.into(), ..Self::default() }
+    }
+
+    pub(crate) fn staleness_max(&self) -> Nanos {
+        self.staleness_max.load(Relaxed)
+    }
+
+    pub(crate) fn set_staleness_max(&self, nanos: Nanos) {
+        self.staleness_max.store(nanos, Relaxed);
+    }
+
     /// What a look-up may rely on, or why it must bypass. Called before the key is looked up.
     ///
     /// The order of the loads matters. A new epoch first revokes the lease and grants a new one only after the old
     /// entries are removed. So an old epoch that is read here with a new lease finds no entry of that epoch.
-    pub(crate) fn read(
-        &self,
-        watermark: &Watermark,
-        now: Nanos,
-        staleness_max: Nanos,
-        faults: Faults,
-    ) -> Result<Seen, Reason> {
+    pub(crate) fn read(&self, watermark: &Watermark, now: Nanos, faults: Faults) -> Result<Seen, Reason> {
         let epoch = Epoch(self.epoch.load(SeqCst));
         let applied = Lsn(self.applied.load(SeqCst));
         let stream_as_of = self.stream_as_of.load(SeqCst);
@@ -103,7 +114,7 @@ impl Freshness {
         if stream_as_of == 0 || catalog_as_of == 0 {
             return Err(Reason::NoStream);
         }
-        if now.saturating_sub(stream_as_of.min(catalog_as_of)) > staleness_max && !faults.ignore_lease {
+        if now.saturating_sub(stream_as_of.min(catalog_as_of)) > self.staleness_max() && !faults.ignore_lease {
             return Err(Reason::LeaseExpired);
         }
         if self.is_fenced(applied, stream_as_of, catalog_as_of) && !faults.ignore_fence {

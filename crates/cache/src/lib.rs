@@ -92,7 +92,7 @@ pub enum Redefinition<'a> {
 /// The cache. `P` is the payload of an entry.
 #[derive(Debug)]
 pub struct Cache<P: Payload> {
-    /// The limits at the start. `budget` has the current memory limits.
+    /// The limits at the start. `budget` and `freshness` have those of now.
     limits: Limits,
     budget: MemoryBudget,
     faults: Faults,
@@ -109,7 +109,7 @@ impl<P: Payload> Cache<P> {
         core.set_memory(limits.memory_bytes);
         Self {
             store: Store::new(limits.memory_bytes, limits.keep),
-            freshness: Freshness::default(),
+            freshness: Freshness::new(limits.staleness_max),
             core: Mutex::new(core),
             counters: Counters::default(),
             budget: MemoryBudget::new(&limits),
@@ -120,7 +120,7 @@ impl<P: Payload> Cache<P> {
 
     /// Looks a key up under the hit rules (section 3 of the protocol) and the watermark of the session.
     pub fn lookup(&self, key: &[u8], watermark: &Watermark, now: Nanos) -> Lookup<P> {
-        let seen = match self.freshness.read(watermark, now, self.limits.staleness_max, self.faults) {
+        let seen = match self.freshness.read(watermark, now, self.faults) {
             Ok(seen) => seen,
             Err(reason) => return Lookup::Bypass(reason),
         };

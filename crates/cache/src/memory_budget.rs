@@ -5,7 +5,7 @@
 //! stream, until the lease expires and nothing is served. So the budget shrinks in steps ([`Cache::make_room`]), and
 //! others take the lock in between.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use freshet_types::Nanos;
 
@@ -67,6 +67,8 @@ pub(crate) struct MemoryBudget {
     given: AtomicU64,
     /// The bytes reserved for results that are being read.
     reserved: AtomicU64,
+    /// [`Keep::Always`].
+    pub(crate) keeps_all: AtomicBool,
 }
 
 impl MemoryBudget {
@@ -77,6 +79,7 @@ impl MemoryBudget {
             overhead: AtomicU64::new(0),
             given: limits.memory_bytes.into(),
             reserved: AtomicU64::new(0),
+            keeps_all: (limits.keep == Keep::Always).into(),
         }
     }
 

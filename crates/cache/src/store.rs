@@ -49,6 +49,10 @@ impl<P: Payload> Store<P> {
         }
     }
 
+    pub(crate) fn set_keep(&self, keep: Keep) {
+        self.eviction_policy().set_keeps_all(keep == Keep::Always);
+    }
+
     fn shard(&self, hash: u64) -> &Shard<P> {
         // The tables use the low bits and the highest seven.
         &self.shards[(hash >> 40) as usize % Self::SHARDS]

@@ -2,11 +2,14 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_net::tls::ServerFiles;
-use freshet_proxy::{AccessError, AccessSettings, Method};
+use freshet_proxy::{AccessSettings, Method};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Running;
 
 /// How often the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -30,19 +33,19 @@ pub(crate) struct AccessArgs {
     #[arg(long, value_name = "SQL", num_args = 0..=1, default_missing_value = AUTH_QUERY)]
     auth_query: Option<String>,
     /// Failed logins per address and minute, then the address has to wait; 0: no limit
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    login_failures_max: u32,
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub(crate) login_failures_max: u32,
     /// Certificate (chain) that clients see, PEM; without it there is no TLS to clients
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Its key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// Authorities of client certificates, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert", required_if_eq("auth", "cert"))]
+    #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
     /// Refuse clients that do not use TLS (Unix sockets excepted)
-    #[arg(long, requires = "tls_cert")]
+    #[arg(long)]
     tls_required: bool,
 }
 
@@ -58,6 +61,20 @@ enum Auth {
 }
 
 impl AccessArgs {
+    /// Options that need another one: the key and the fault.
+    pub(crate) fn faults(&self) -> Vec<(&'static str, String)> {
+        let (cert, key, client_ca) = (self.tls_cert.is_some(), self.tls_key.is_some(), self.tls_client_ca.is_some());
+        let needs = |wrong: bool, key, other: &str| wrong.then(|| (key, format!("{other} must be given as well")));
+        let faults = [
+            needs(cert && !key, "tls_cert", "tls_key"),
+            needs(key && !cert, "tls_key", "tls_cert"),
+            needs(client_ca && !cert, "tls_client_ca", "tls_cert"),
+            needs(self.tls_required && !cert, "tls_required", "tls_cert"),
+            needs(self.auth == Auth::Cert && !client_ca, "auth", "tls_client_ca"),
+        ];
+        faults.into_iter().flatten().collect()
+    }
+
     pub(crate) fn settings(&self, files_max: usize) -> AccessSettings {
         let tls = self.tls_cert.clone().zip(self.tls_key.clone());
         AccessSettings {
@@ -75,8 +92,11 @@ impl AccessArgs {
         }
     }
 
-    /// Reads the files again after each change and each SIGHUP, for ever.
-    pub(crate) async fn watch(self, reload: impl Fn() -> Vec<AccessError>) {
+    /// Reads the configuration and the files again after each change and each SIGHUP, for ever.
+    ///
+    /// Looking once a second costs less than being told of changes: no dependency, and a directory whose link is switched, as orchestrators
+    /// do it, needs no thought.
+    pub(crate) async fn watch(self, running: Arc<Running>) {
         let files: Vec<PathBuf> =
             [self.users, self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
         let mut hangup = match signal(SignalKind::hangup()) {
@@ -86,18 +106,24 @@ impl AccessArgs {
                 return;
             }
         };
-        let mut seen = states(&files);
+        let config: Vec<PathBuf> = running.path.iter().cloned().collect();
+        let (mut seen, mut config_seen) = (states(&files), states(&config));
         let mut told: Vec<String> = Vec::new();
         loop {
             let asked = tokio::select! {
                 _ = hangup.recv() => true,
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
+            let config_now = states(&config);
+            if asked || config_now != config_seen {
+                config_seen = config_now;
+                running.reload_logged(if asked { "SIGHUP" } else { "the file has changed" });
+            }
             let now = states(&files);
             // Unusable files are tried again: they may be half written, or the cause may lie elsewhere.
             if asked || now != seen || !told.is_empty() {
                 seen = now;
-                let failures: Vec<String> = reload().iter().map(ToString::to_string).collect();
+                let failures: Vec<String> = running.reload_access().iter().map(ToString::to_string).collect();
                 for failure in failures.iter().filter(|failure| asked || !told.contains(failure)) {
                     tracing::error!("not read again, the earlier one stays in use: {failure}");
                 }

@@ -49,7 +49,8 @@ mod tests {
         let block = vec![1u8; 64 << 20];
         let taken = start.taken_since();
         // The tests may use another allocator, of which only the resident memory is known.
-        let is_noticed = |taken: Taken| (64 << 20..128 << 20).contains(&taken.resident) && taken.used <= taken.resident;
+        // Tests beside this one take and give back a little meanwhile.
+        let is_noticed = |taken: Taken| (60 << 20..128 << 20).contains(&taken.resident) && taken.used <= taken.resident;
         assert!(taken.is_none_or(is_noticed) || !cfg!(target_os = "linux"), "{taken:?}");
         assert_eq!(block.iter().map(|byte| usize::from(*byte)).sum::<usize>(), block.len());
     }

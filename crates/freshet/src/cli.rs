@@ -1,16 +1,16 @@
 //! The command line.
 
-use std::io::IsTerminal;
+use std::ffi::OsString;
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use clap::{FromArgMatches, Parser, Subcommand};
 
 use crate::advise::{self, AdviseArgs};
 use crate::bypass::{self, BypassArgs};
 use crate::check::{self, CheckArgs};
+use crate::config::{self, ConfigCommand, Fault};
+use crate::logging::{self, LogFormat};
 use crate::memory::{self, MemoryArgs};
 use crate::serve::{self, ServeArgs};
 use crate::uninstall::{self, UninstallArgs};
@@ -18,7 +18,7 @@ use crate::uninstall::{self, UninstallArgs};
 /// A drop-in SQL cache for PostgreSQL, MySQL and MariaDB: repeated reads come from the cache, and every answer stays true.
 #[derive(Debug, Parser)]
 #[command(version, about)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
     /// What to log: error, warn, info, debug, trace, or a filter such as freshet_replication=debug
@@ -29,16 +29,15 @@ pub struct Cli {
     log_format: LogFormat,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the cache in front of a database
     Serve(Box<ServeArgs>),
+    /// Print what a configuration can hold, or make one from PgBouncer's
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Say what a database lacks for every guarantee, and the statements that mend it
     Check(CheckArgs),
     /// Take out of a database what Freshet made there
@@ -51,27 +50,64 @@ enum Command {
     Memory(MemoryArgs),
 }
 
-impl Cli {
-    /// Runs the command.
-    pub fn run(self) -> Result<ExitCode> {
-        let filter = EnvFilter::from_str(&self.log).with_context(|| format!("--log {:?} is not a filter", self.log))?;
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        match self.log_format {
-            LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-            LogFormat::Json => log.json().flatten_event(true).init(),
+/// Runs the command of the process's command line.
+pub fn run() -> Result<ExitCode> {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let matches = match config::command().try_get_matches_from(&arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            let faults = if error.use_stderr() { config::environment_faults() } else { Vec::new() };
+            if faults.is_empty() {
+                error.exit();
+            }
+            return Ok(refused(&faults));
         }
-        // Sessions have their own threads; this runtime runs the services.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        match self.command {
-            Command::Serve(args) => runtime.block_on(serve::run(*args))?,
-            Command::Check(args) => return Ok(runtime.block_on(check::run(args))),
-            Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
-            Command::Advise(args) => runtime.block_on(advise::run(args))?,
-            Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
-            Command::Memory(args) => runtime.block_on(memory::run(args))?,
-        }
-        Ok(ExitCode::SUCCESS)
+    };
+    if matches.subcommand_name() == Some("serve") {
+        return serve_configured(arguments);
     }
+    let cli = Cli::from_arg_matches(&matches)?;
+    let _ = logging::start(logging::filter(&cli.log).context("--log")?, cli.log_format);
+    let runtime = runtime()?;
+    match cli.command {
+        Command::Config { command } => return config::run(&command),
+        Command::Serve(_) => {}
+        Command::Check(args) => return Ok(runtime.block_on(check::run(args))),
+        Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
+        Command::Advise(args) => runtime.block_on(advise::run(args))?,
+        Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
+        Command::Memory(args) => runtime.block_on(memory::run(args))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sessions have their own threads; this runtime runs the services.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+fn refused(faults: &[Fault]) -> ExitCode {
+    for fault in faults {
+        eprintln!("{fault}");
+    }
+    ExitCode::FAILURE
+}
+
+fn serve_configured(arguments: Vec<OsString>) -> Result<ExitCode> {
+    let config = match config::read(&arguments) {
+        Ok(config) => config,
+        Err(faults) => return Ok(refused(&faults)),
+    };
+    let filter = logging::filter(&config.log).context("--log")?;
+    let set_filter = logging::start(filter, config.log_format);
+    if config.args.check_config {
+        serve::try_out(&config.args)?;
+        println!("the configuration can be used");
+        return Ok(ExitCode::SUCCESS);
+    }
+    config.warn_of_passwords();
+    runtime()?.block_on(serve::run(arguments, config, set_filter))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
@@ -80,7 +116,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+        config::command().debug_assert();
     }
 }

@@ -19,7 +19,7 @@ const PARSE_ERROR: u16 = 1064;
 pub(crate) struct At {
     /// Freshet itself, and one of its admin users: postgres://user:password@host:6432/database, or any other connection
     /// string that libpq understands; mysql://user:password@host:3307/ where it stands before MySQL or MariaDB
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "FRESHET_AT", hide_env_values = true)]
     at: String,
 }
 

@@ -14,11 +14,11 @@ use tokio::time::{sleep, timeout};
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Returns when the program must end.
-pub(crate) async fn until_stopped(shared: &Shared, drain_max: Duration) -> anyhow::Result<()> {
+pub(crate) async fn until_stopped(shared: &Shared, drain_max: impl Fn() -> Duration) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        _ = terminate.recv() => drain(shared, drain_max, &mut terminate, &mut interrupt).await,
+        _ = terminate.recv() => drain(shared, drain_max(), &mut terminate, &mut interrupt).await,
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopped");

@@ -1,5 +1,6 @@
-//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, EXPLAIN CACHE, FRESHET BYPASS and FRESHET MEMORY.
+//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW CONFIG, RELOAD, EXPLAIN CACHE, FRESHET BYPASS and FRESHET MEMORY.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::admission::Keep;
@@ -66,6 +67,9 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
         ],
         Admin::ShowAdvice => &["digest", "query", "passed", "database_seconds", "reason", "detail", "remedy"],
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
+        // The first four are PgBouncer's.
+        Admin::ShowConfig => &["key", "value", "default", "changeable", "source", "after_restart"],
+        Admin::Reload => &["key", "before", "now", "effect"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
     }
 }
@@ -78,7 +82,8 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     }
     // These show other users' statements, or change what all sessions get. SET ROLE does not matter here, and SET SESSION AUTHORIZATION is only for
     // superusers: the session user is checked, who could undo both.
-    if !shared.settings.admin_users.iter().any(|user| user == asker.user) {
+    let admin_users = shared.settings.admin_users.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if !admin_users.iter().any(|user| user == asker.user) {
         let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.user);
         return Err(AdminError { sqlstate: "42501", message });
     }
@@ -89,6 +94,8 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
         Admin::ShowAdvice => advice(shared),
         Admin::Bypass(on) => switch(shared, asker, *on),
         Admin::Memory(bytes) => resize(shared, asker, *bytes),
+        Admin::ShowConfig => config(shared),
+        Admin::Reload => reload(shared, asker)?,
         Admin::ShowStatus | Admin::ExplainCache(_) => status(shared),
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => {
             Table { columns: columns(admin), rows: Vec::new() }
@@ -110,6 +117,18 @@ fn resize(shared: &Shared, asker: &Asker<'_>, bytes: u64) -> Table {
         tracing::info!("user \"{}\" has set the memory limit to {bytes} bytes; it was {before}", asker.user);
     }
     table_of_pairs(vec![("memory", bytes.to_string())])
+}
+
+fn config(shared: &Shared) -> Table {
+    let rows = shared.console.get().map(|console| console.settings()).unwrap_or_default();
+    Table { columns: columns(&Admin::ShowConfig), rows: rows.into_iter().map(Vec::from).collect() }
+}
+
+fn reload(shared: &Shared, asker: &Asker<'_>) -> Result<Table, AdminError> {
+    let changes = shared.console.get().map_or_else(|| Ok(Vec::new()), |console| console.reload(asker.user));
+    // PostgreSQL's code for a fault in a configuration file.
+    let rows = changes.map_err(|message| AdminError { sqlstate: "F0000", message })?;
+    Ok(Table { columns: columns(&Admin::Reload), rows: rows.into_iter().map(Vec::from).collect() })
 }
 
 fn digest(query: &NormalizedQuery) -> String {

@@ -22,6 +22,7 @@ pub use freshet_cache::admission::Keep;
 pub use latency::Histogram;
 pub use metrics::{Metrics, PassedCount, Timed};
 pub use server::access::{AccessError, AccessSettings, Method, UsersError};
+pub use server::console::Console;
 pub use server::listener::{Family, ListenAddress, ListenError, Listener};
 pub use server::memory::{Taken, keep_memory};
 pub use server::scheduling_delay::SchedulingDelay;

@@ -9,11 +9,12 @@ use std::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
+use crate::server::console::Console;
 use crate::server::scheduling_delay::SchedulingDelay;
 use crate::server::switches::Switches;
 use crate::service::cool_off::CoolOff;
@@ -63,20 +64,20 @@ pub struct ServerIdentity {
     pub database: String,
 }
 
-/// The operator's settings.
-#[derive(Clone, Debug)]
+/// What the operator chose. What may change while Freshet runs is behind a lock or an atomic.
+#[derive(Debug)]
 pub struct Settings {
     /// The upstream for messages: hosts and database, without user and password.
     pub upstream: String,
     /// The upstream's dialect.
     pub dialect: Dialect,
     /// Users who may see other users' statements.
-    pub admin_users: Vec<String>,
+    pub admin_users: RwLock<Vec<String>>,
     /// Longest commit wait: the acknowledgement of a write waits this long for the change stream to deliver it.
-    pub hold_max: Nanos,
+    pub hold_max: AtomicU64,
     /// The share of time that refreshing may use; 0: no refreshing.
     pub refresh_share: f64,
-    /// The share of hits that the database also executes, between 0 and 1.
+    /// The share of hits that is asked of the database too, between 0 and 1, at the start.
     pub verify: f64,
     /// PostgreSQL: functions in SQL and PL/pgSQL that are declared immutable are trusted.
     pub trust_immutable: bool,
@@ -115,6 +116,8 @@ pub struct Faults {
 pub struct Shared {
     /// The operator's settings.
     pub settings: Settings,
+    /// The configuration, for SHOW CONFIG and RELOAD.
+    pub console: OnceLock<Arc<dyn Console>>,
     /// The cache.
     pub cache: Arc<Cache<Body>>,
     /// The clock that the cache's times are read from.
@@ -184,6 +187,7 @@ impl Shared {
             registry: Registry::new(cache.limits().memory_bytes, settings.dialect).trusting(settings.trust_immutable),
             latest: Latest::new(cache.limits().memory_bytes),
             settings,
+            console: OnceLock::new(),
             clock,
             metrics: Metrics::new(workers),
             scheduling_delay: SchedulingDelay::default(),
@@ -252,7 +256,7 @@ impl Shared {
 
     /// The entry to compare the database's answer with: see [`crate::session::verify`].
     pub(crate) fn expected(&self, key: &[u8]) -> Option<Arc<Entry<Body>>> {
-        (self.settings.verify > 0.0).then(|| self.cache.peek(key)).flatten()
+        self.verifier.is_on().then(|| self.cache.peek(key)).flatten()
     }
 
     /// A commit was delivered that waits for a proof.

@@ -119,6 +119,9 @@ fn admin_statements() {
     assert_eq!(admin("show freshet queries;"), Some(Ok(Admin::ShowQueries)));
     assert_eq!(admin("SHOW ADVICE"), Some(Ok(Admin::ShowAdvice)));
     assert!(matches!(admin("SHOW FRESHET"), Some(Err(_))));
+    assert_eq!(admin("show config ;"), Some(Ok(Admin::ShowConfig)));
+    assert_eq!(admin("/* x */ Reload;"), Some(Ok(Admin::Reload)));
+    assert!(matches!(admin("RELOAD all"), Some(Err(_))) && admin("RELOADS").is_none() && admin("RELEASE x").is_none());
     assert_eq!(
         admin("explain cache SELECT 'a;b' FROM t;"),
         Some(Ok(Admin::ExplainCache("SELECT 'a;b' FROM t".to_owned())))

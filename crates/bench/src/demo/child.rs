@@ -40,7 +40,7 @@ impl Freshet {
         let log = base.log_path().with_file_name("freshet.log");
         let output = File::create(&log).with_context(|| log.display().to_string())?;
         let mut command = Command::new(beside::freshet()?);
-        command.args(["serve", "--upstream", &base.upstream(), "--memory", memory]);
+        command.env("FRESHET_UPSTREAM", base.upstream()).args(["serve", "--memory", memory]);
         command.args(["--listen", &listen.to_string(), "--http", &http.to_string()]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).kill_on_drop(true);
         let child = command.spawn().context("starting freshet serve")?;

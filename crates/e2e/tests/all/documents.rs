@@ -84,7 +84,7 @@ fn metrics() -> Result<()> {
 /// The long options of a command, but for those that every command has and those that only tests use.
 fn options_of(name: &str, command: &str) -> Result<Option<Names>> {
     let Some(program) = program()? else { return Ok(None) };
-    let output = Command::new(program.with_file_name(name)).args([command, "--help"]).output()?;
+    let output = Command::new(program.with_file_name(name)).args(command.split(' ')).arg("--help").output()?;
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = help.lines().filter_map(|line| line.strip_prefix("      --"));
     let names = lines.map(|line| format!("--{}", line.split([' ', '[', '=']).next().unwrap_or_default()));
@@ -96,6 +96,7 @@ fn options() -> Result<()> {
     let page = read("docs/reference/options.md")?;
     for (commands, heading) in [
         (&["serve"][..], "`freshet serve`"),
+        (&["config import"], "`freshet config`"),
         (&["check"], "`freshet check`"),
         (&["uninstall"], "`freshet uninstall`"),
         (&["advise"], "`freshet advise`"),
@@ -103,7 +104,7 @@ fn options() -> Result<()> {
         (&["demo"], "`freshet-bench demo`"),
     ] {
         let name = if heading.starts_with("`freshet-bench") { "freshet-bench" } else { "freshet" };
-        let names = first_column(chapter(&page, heading)?).filter(|name| name.starts_with("--"));
+        let names = first_column(chapter(&page, heading)?).filter(|name| name.starts_with("--") && *name != "--log");
         let documented = names.map(|name| name.split(' ').next().unwrap_or_default().to_owned()).collect();
         for command in commands {
             let Some(program) = options_of(name, command)? else { return Ok(()) };
@@ -128,6 +129,8 @@ fn answers_to_sql_commands() -> Result<()> {
     };
     for (command, program) in [
         ("SHOW CACHES", columns("Admin::ShowCaches")?),
+        ("SHOW CONFIG", columns("Admin::ShowConfig")?),
+        ("RELOAD", columns("Admin::Reload")?),
         ("SHOW PROXIED QUERIES", columns("Admin::ShowProxiedQueries")?),
         ("SHOW FRESHET QUERIES", columns("Admin::ShowQueries")?),
         ("SHOW ADVICE", columns("Admin::ShowAdvice")?),

@@ -6,14 +6,16 @@
 mod mysql;
 mod postgres;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use freshet_cache::{Cache, Limits};
+use freshet_net::conninfo::Secret;
 use freshet_net::mysql::Upstream;
 use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory};
 use freshet_replication::{Control, Identity, SlotName};
@@ -22,20 +24,37 @@ use freshet_units::{MemorySize, Share, Span};
 
 use crate::access::AccessArgs;
 use crate::allocator::Start;
+use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
-use crate::{stop, web};
+use crate::logging::SetFilter;
+use crate::memory::BYTES_MIN;
+use crate::{logging, stop, web};
 
 /// How long the change stream may take to end, after everything else has ended.
 const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of `freshet serve`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Every option but --config and --check-config is also a key of the configuration file, with _ in place of -. \
+The command line wins over the environment, the environment over the file"
+)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of the command line, independent of each other")]
 pub(crate) struct ServeArgs {
+    /// Read the options from this file as well: TOML, `freshet config default` prints one
+    #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Say what is wrong with the configuration, and do not serve
+    #[arg(long)]
+    pub(crate) check_config: bool,
     /// The database, and the account for Freshet's own connections: mysql://user:password@host:port/database (mariadb://
     /// too), postgres://user:password@host:port/database, or any other connection string that libpq understands; what that
     /// leaves out comes from PGHOST, PGUSER …, ~/.pgpass
     #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
     upstream: String,
+    /// File with the password of Freshet's account, if --upstream has none
+    #[arg(long, value_name = "FILE")]
+    upstream_password_file: Option<PathBuf>,
     /// Addresses that applications connect to: host:port, or a directory for a Unix socket (/run/freshet);
     /// 127.0.0.1:6432 if not given, 127.0.0.1:3307 before MySQL or MariaDB
     #[arg(long, value_delimiter = ',')]
@@ -46,10 +65,10 @@ pub(crate) struct ServeArgs {
     /// Memory that Freshet may take, beyond that of its start and without pages of its own program, for cached results and all
     /// that goes with them; `freshet memory` makes it another while Freshet runs
     #[arg(long, default_value = "512MiB")]
-    memory: MemorySize,
+    pub(crate) memory: MemorySize,
     /// No answer from the cache is older than this; when the change stream is later, queries go to the database
     #[arg(long, default_value = "1s")]
-    max_staleness: Span,
+    pub(crate) max_staleness: Span,
     /// Threads that serve connections; as many as cores if not given
     #[arg(long)]
     workers: Option<usize>,
@@ -59,7 +78,7 @@ pub(crate) struct ServeArgs {
     admin_users: Vec<String>,
     /// After SIGTERM, how long sessions may take to end what they are at
     #[arg(long, default_value = "30s")]
-    drain_timeout: Span,
+    pub(crate) drain_timeout: Span,
     /// Name of the publication that Freshet maintains
     #[arg(long, default_value = "freshet")]
     publication: String,
@@ -75,12 +94,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "1GiB")]
     slot_lag_bytes: MemorySize,
     /// Seconds that the change stream may be late before Freshet gives the slot up and starts anew
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value = "60", value_parser = clap::value_parser!(u32).range(1..))]
     slot_lag_seconds: u32,
     /// How long a write waits to be acknowledged until the change stream has delivered it, so that no later read anywhere
     /// misses it; beyond it the write is acknowledged, and reads go to the database until it is delivered
     #[arg(long, default_value = "100ms")]
-    commit_wait: Span,
+    pub(crate) commit_wait: Span,
     /// Share of the time that one connection may spend reading results again that a change has invalidated while they were in
     /// use, before the next reader asks; 0: never
     #[arg(long, default_value = "0.1", value_name = "0..1")]
@@ -88,28 +107,28 @@ pub(crate) struct ServeArgs {
     /// Share of hits that is asked of the database as well and compared; a statement whose answer differs is not cached
     /// any more
     #[arg(long, default_value = "0", value_name = "0..1")]
-    verify: Share,
+    pub(crate) verify: Share,
     /// Which results are cached: those of statements whose results pay for it, by Freshet's own measurements, or all that
     /// can be
     #[arg(long, default_value = "worthwhile")]
-    admission: AdmissionArg,
+    pub(crate) admission: AdmissionArg,
     /// PostgreSQL: cache statements that call functions and aggregates in SQL or PL/pgSQL which are declared IMMUTABLE. One that reads
     /// tables, settings or the clock all the same, or changes anything, makes wrong answers
     #[arg(long)]
     trust_immutable: bool,
     /// Begin with the cache switched off, until `freshet bypass off` switches it on
     #[arg(long)]
-    bypass: bool,
+    pub(crate) bypass: bool,
     #[command(flatten)]
     faults: FaultArgs,
     // Last: its heading holds for all options behind it.
     #[command(flatten)]
-    access: AccessArgs,
+    pub(crate) access: AccessArgs,
 }
 
 /// Which results are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum AdmissionArg {
+pub(crate) enum AdmissionArg {
     Worthwhile,
     Always,
 }
@@ -130,27 +149,68 @@ struct Following {
 }
 
 /// Serves until SIGINT, or until the drain after SIGTERM is complete.
-pub(crate) async fn run(args: ServeArgs) -> Result<()> {
+pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: SetFilter) -> Result<()> {
     let start = Start::now();
-    if Upstream::is_url(&args.upstream) {
-        let mysql = mysql::open(&args)?;
-        let listener = listen(&args, &Family::MySql(mysql.clone())).await?;
-        let following = mysql::start_services(&mysql);
-        let files = mysql.clone();
-        tokio::spawn(args.access.clone().watch(move || files.reload_access()));
-        return serve(&args, start, listener, &mysql, following).await;
-    }
-    let pg = postgres::open(&args)?;
-    let listener = listen(&args, &Family::Postgres(pg.clone())).await?;
-    let following = postgres::start_services(&pg, &args);
-    let files = pg.clone();
-    tokio::spawn(args.access.clone().watch(move || files.reload_access()));
-    serve(&args, start, listener, &pg, following).await
+    let args = &config.args;
+    let family = if Upstream::is_url(&args.upstream) {
+        Family::MySql(mysql::open(args)?)
+    } else {
+        Family::Postgres(postgres::open(args)?)
+    };
+    let running = Arc::new(Running::new(arguments, &config, family.clone(), set_filter));
+    // Nothing else sets it.
+    let _ = family.shared().console.set(running.clone());
+    let listener = listen(args, &family).await?;
+    let following = match &family {
+        Family::MySql(mysql) => mysql::start_services(mysql),
+        Family::Postgres(pg) => postgres::start_services(pg, args),
+    };
+    tokio::spawn(args.access.clone().watch(running.clone()));
+    serve(&running, start, listener, family.shared(), following).await
+}
+
+/// Opens what the configuration names, but no connection, and closes it again.
+pub(crate) fn try_out(args: &ServeArgs) -> Result<()> {
+    if Upstream::is_url(&args.upstream) { mysql::open(args).map(drop) } else { postgres::open(args).map(drop) }
 }
 
 impl ServeArgs {
+    /// What is wrong with options that are right one by one: the key and the fault.
+    pub(crate) fn faults(&self, log: &str) -> Vec<(&'static str, String)> {
+        let mysql = Upstream::is_url(&self.upstream);
+        let upstream = if mysql {
+            Upstream::parse(&self.upstream).map(drop).map_err(anyhow::Error::from)
+        } else {
+            freshet_net::Upstream::parse(&self.upstream).map(drop).map_err(anyhow::Error::from)
+        };
+        let too_little = (self.memory.0 < BYTES_MIN).then(|| anyhow!("a memory limit has at least {BYTES_MIN} bytes"));
+        let checks = [
+            ("memory", too_little),
+            ("upstream", upstream.err()),
+            ("upstream_password_file", self.upstream_password().err()),
+            ("listen", listen_addresses(&self.listen, mysql).err()),
+            ("log", logging::filter(log).err()),
+        ];
+        let found = checks.into_iter().filter_map(|(key, error)| error.map(|error| (key, format!("{error:#}"))));
+        found.chain(self.access.faults()).collect()
+    }
+
+    /// The password in a file of its own.
+    fn upstream_password(&self) -> Result<Option<Secret>> {
+        let Some(path) = &self.upstream_password_file else { return Ok(None) };
+        let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let password = text.trim_end_matches(['\r', '\n']);
+        ensure!(!password.is_empty(), "{} is empty", path.display());
+        Ok(Some(Secret::new(password.to_owned())))
+    }
+
     fn workers(&self) -> usize {
         self.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from)).max(1)
+    }
+
+    /// `user`: the upstream's user.
+    pub(crate) fn admin_users_or(&self, user: &str) -> Vec<String> {
+        if self.admin_users.is_empty() { vec![user.to_owned()] } else { self.admin_users.clone() }
     }
 
     /// The state shared by the sessions and services of any upstream. `user` is the user in the URL.
@@ -160,10 +220,10 @@ impl ServeArgs {
         limits.staleness_max = nanos(self.max_staleness);
         limits.keep = self.admission.into();
         let settings = Settings {
-            admin_users: if self.admin_users.is_empty() { vec![user.to_owned()] } else { self.admin_users.clone() },
+            admin_users: self.admin_users_or(user).into(),
             upstream,
             dialect,
-            hold_max: nanos(self.commit_wait),
+            hold_max: nanos(self.commit_wait).into(),
             verify: self.verify.0,
             // A service connection of MySQL or MariaDB cannot switch to another account, nor log in as each client
             // did.
@@ -206,7 +266,7 @@ async fn listen(args: &ServeArgs, family: &Family) -> Result<Listener> {
 }
 
 async fn serve(
-    args: &ServeArgs,
+    running: &Running,
     start: Start,
     listener: Listener,
     shared: &Arc<Shared>,
@@ -216,7 +276,7 @@ async fn serve(
     let scheduling_delay = shared.clone();
     tokio::spawn(async move { scheduling_delay.scheduling_delay.watch().await });
     listener.run();
-    stop::until_stopped(shared, args.drain_timeout.0).await?;
+    stop::until_stopped(shared, || running.drain_timeout()).await?;
     following.control.shutdown();
     // A persistent slot is dropped.
     tokio::time::timeout(FOLLOWER_END_TIMEOUT, following.follower).await.ok();
@@ -227,7 +287,7 @@ async fn serve(
 fn listen_addresses(texts: &[String], mysql: bool) -> Result<Vec<ListenAddress>> {
     let tcp = texts.iter().filter(|text| !text.starts_with('/')).map(|text| {
         text.parse::<SocketAddr>().with_context(|| {
-            format!("--listen {text:?} is neither address:port (127.0.0.1:6432) nor a directory (/run/freshet)")
+            format!("{text:?} is neither address:port (127.0.0.1:6432) nor a directory (/run/freshet)")
         })
     });
     let tcp = tcp.collect::<Result<Vec<_>>>()?;
@@ -237,7 +297,7 @@ fn listen_addresses(texts: &[String], mysql: bool) -> Result<Vec<ListenAddress>>
     Ok(tcp.into_iter().map(ListenAddress::Tcp).chain(unix.map(ListenAddress::Unix)).collect())
 }
 
-fn nanos(span: Span) -> Nanos {
+pub(crate) fn nanos(span: Span) -> Nanos {
     Nanos::try_from(span.0.as_nanos()).unwrap_or(Nanos::MAX)
 }
 

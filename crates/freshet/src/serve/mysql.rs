@@ -14,7 +14,12 @@ use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, ser
 
 /// Parses the upstream on the command line.
 pub(super) fn open(args: &ServeArgs) -> Result<Arc<MySql>> {
-    let upstream = Arc::new(Upstream::parse(&args.upstream).context("--upstream")?);
+    let upstream = Upstream::parse(&args.upstream).context("--upstream")?;
+    let password = args.upstream_password().context("--upstream-password-file")?;
+    let upstream = Arc::new(match password.filter(|_| upstream.password().expose().is_empty()) {
+        Some(password) => upstream.with_user(upstream.user(), password, upstream.database()),
+        None => upstream,
+    });
     let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user());
     let own = MySqlSettings { upstream, access: args.access.settings(raise_descriptor_limit()) };
     Ok(Arc::new(MySql::new(shared, own)?))

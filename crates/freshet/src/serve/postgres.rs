@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use freshet_net::Upstream;
+use freshet_net::conninfo::Environment;
+use freshet_net::{Conninfo, Upstream};
 use freshet_proxy::postgres::{Pg, PgSettings, service};
 use freshet_replication::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
 use freshet_types::{Commit, Dialect, Epoch, Lsn};
@@ -14,7 +15,13 @@ use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, ser
 
 /// Parses the upstream on the command line.
 pub(super) fn open(args: &ServeArgs) -> Result<Arc<Pg>> {
-    let upstream = Arc::new(Upstream::parse(&args.upstream).context("--upstream")?);
+    let mut conninfo = Conninfo::parse(&args.upstream, &Environment::process()).context("--upstream")?;
+    if let Some(password) = args.upstream_password().context("--upstream-password-file")? {
+        for host in &mut conninfo.hosts {
+            host.password.get_or_insert_with(|| password.clone());
+        }
+    }
+    let upstream = Arc::new(Upstream::new(conninfo).context("--upstream")?);
     for warning in &upstream.conninfo().warnings {
         tracing::warn!("--upstream: {warning}");
     }

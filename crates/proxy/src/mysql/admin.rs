@@ -32,6 +32,8 @@ pub(crate) fn answer(
     admin::answer(shared, asker, admin).map_err(|AdminError { sqlstate, message }| match sqlstate {
         // ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_PARSE_ERROR
         "42501" => (1227, "42000", message),
+        // ER_UNKNOWN_ERROR
+        "F0000" => (1105, "HY000", message),
         _ => (1064, "42000", message),
     })
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::mysql::{self, MySql};
 use crate::postgres::Pg;
-use crate::server::access::Incoming;
+use crate::server::access::{AccessError, Incoming};
 use crate::shared::Shared;
 
 /// Backlog of the kernel; less if `net.core.somaxconn` is. Beyond it a client retries after a second, waits without result for a MySQL server's
@@ -61,6 +61,30 @@ impl Family {
         match self {
             Self::Postgres(pg) => pg,
             Self::MySql(mysql) => mysql,
+        }
+    }
+
+    /// Reads the files of users and certificates again. Returns what cannot be used: the earlier stays in use.
+    pub fn reload_access(&self) -> Vec<AccessError> {
+        match self {
+            Self::Postgres(pg) => pg.reload_access(),
+            Self::MySql(mysql) => mysql.reload_access(),
+        }
+    }
+
+    /// Sets how many logins of an address may fail in a minute; 0: no limit.
+    pub fn set_login_failures_max(&self, failures_max: u32) {
+        match self {
+            Self::Postgres(pg) => pg.access.rules.set_failures_max(failures_max),
+            Self::MySql(mysql) => mysql.access.rules.set_failures_max(failures_max),
+        }
+    }
+
+    /// Freshet's own user upstream.
+    pub fn upstream_user(&self) -> &str {
+        match self {
+            Self::Postgres(pg) => &pg.own.upstream.conninfo().user,
+            Self::MySql(mysql) => mysql.own.upstream.user(),
         }
     }
 

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use freshet_types::Nanos;
@@ -26,7 +27,7 @@ const ADDRESSES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(crate) struct LoginRateLimit {
     /// Failures in a full bucket; 0 for no limit.
-    failures_max: u32,
+    failures_max: AtomicU32,
     buckets: Mutex<Buckets>,
 }
 
@@ -40,7 +41,12 @@ struct Buckets {
 impl LoginRateLimit {
     /// Allows this many failures at once, and as many again in a minute; 0 sets no limit.
     pub(crate) fn new(failures_max: u32) -> Self {
-        Self { failures_max, buckets: Mutex::default() }
+        Self { failures_max: failures_max.into(), buckets: Mutex::default() }
+    }
+
+    /// Sets the limit. What addresses have to wait already stays.
+    pub(crate) fn set_failures_max(&self, failures_max: u32) {
+        self.failures_max.store(failures_max, Relaxed);
     }
 
     /// Whether this address may try to log in; if not, the seconds until it may.
@@ -48,7 +54,7 @@ impl LoginRateLimit {
         let Some((network, refill)) = self.limited(address) else { return Ok(()) };
         let full_at = self.with(|buckets| buckets.full_at.get(&network).copied()).unwrap_or(now);
         // If no more than this is missing, one more failure is allowed.
-        let room = refill * Nanos::from(self.failures_max - 1);
+        let room = MINUTE.saturating_sub(refill);
         match full_at.saturating_sub(now).saturating_sub(room) {
             0 => Ok(()),
             wait => Err(wait.div_ceil(SECOND)),
@@ -63,7 +69,7 @@ impl LoginRateLimit {
 
     /// The address for which failures are counted, and the time in which it regains one failure.
     fn limited(&self, address: Option<IpAddr>) -> Option<(IpAddr, Nanos)> {
-        let refill = MINUTE.checked_div(self.failures_max.into())?;
+        let refill = MINUTE.checked_div(self.failures_max.load(Relaxed).into())?;
         Some((network_of(address?), refill))
     }
 
@@ -182,6 +188,12 @@ mod tests {
         let login_rate = LoginRateLimit::new(0);
         login_rate.failed(ip("10.0.0.1"), 0);
         assert_eq!((login_rate.allowed(ip("10.0.0.1"), 0), validate(&login_rate)), (Ok(()), 0));
+        // A limit that is set later holds at once, and no more when it is taken back.
+        login_rate.set_failures_max(1);
+        login_rate.failed(ip("10.0.0.1"), 0);
+        assert!(login_rate.allowed(ip("10.0.0.1"), 0).is_err());
+        login_rate.set_failures_max(0);
+        assert_eq!(login_rate.allowed(ip("10.0.0.1"), 0), Ok(()));
         // The largest limit does not divide by zero either.
         let login_rate = LoginRateLimit::new(u32::MAX);
         login_rate.failed(ip("10.0.0.1"), Nanos::MAX);

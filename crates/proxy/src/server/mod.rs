@@ -1,6 +1,7 @@
 //! The server side of Freshet: sockets, access control, limits, memory and shutdown.
 
 pub(crate) mod access;
+pub(crate) mod console;
 pub(crate) mod listener;
 pub(crate) mod login_rate;
 pub(crate) mod memory;

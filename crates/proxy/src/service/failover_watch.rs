@@ -23,8 +23,8 @@ pub(crate) async fn watch_failover<L: Future<Output = Option<ServerIdentity>>>(
     upstream: &impl Display,
     look: impl Fn() -> L,
 ) {
-    let every = Duration::from_nanos(shared.cache.limits().staleness_max).max(EVERY_MIN);
     loop {
+        let every = Duration::from_nanos(shared.cache.limits().staleness_max).max(EVERY_MIN);
         tokio::time::sleep(every).await;
         // Without a stream, the follower connects by itself.
         let Some(stream) = shared.identity() else { continue };

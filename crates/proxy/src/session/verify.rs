@@ -35,7 +35,7 @@ struct Comparison {
 #[derive(Debug)]
 pub struct Verifier {
     /// Samples one hit of this many; 0: none.
-    every: u64,
+    every: AtomicU64,
     dialect: Dialect,
     /// Counts the hits, if any are sampled.
     hits: AtomicU64,
@@ -48,19 +48,35 @@ pub struct Verifier {
     pub different: AtomicU64,
 }
 
+/// One hit in how many; 0: none. `rate`: the share of hits, between 0 and 1.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of sane size")]
+fn every(rate: f64) -> u64 {
+    if rate > 0.0 { (1.0 / rate).round().max(1.0) as u64 } else { 0 }
+}
+
 impl Verifier {
     /// `rate`: the share of hits, between 0 and 1.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of sane size")]
     pub(crate) fn new(rate: f64, dialect: Dialect) -> Self {
-        let every = if rate > 0.0 { (1.0 / rate).round().max(1.0) as u64 } else { 0 };
+        let every = every(rate).into();
         let (hits, waiting) = (AtomicU64::new(0), Mutex::default());
         let (equal, undecided, different) = Default::default();
         Self { every, dialect, hits, waiting, equal, undecided, different }
     }
 
+    /// Sets the share of hits.
+    pub fn set_rate(&self, rate: f64) {
+        self.every.store(every(rate), Relaxed);
+    }
+
+    /// Whether any hits are sampled.
+    pub(crate) fn is_on(&self) -> bool {
+        self.every.load(Relaxed) > 0
+    }
+
     /// Whether the next hit must also be executed by the database.
     pub(crate) fn samples(&self) -> bool {
-        self.every > 0 && is_drawn(self.hits.fetch_add(1, Relaxed), self.every)
+        let every = self.every.load(Relaxed);
+        every > 0 && is_drawn(self.hits.fetch_add(1, Relaxed), every)
     }
 
     /// The second reading has replaced the first one.
@@ -156,6 +172,9 @@ mod tests {
         for (rate, expected) in [(0.0, 0..=0), (1.0, 100_000..=100_000), (0.01, 800..=1200), (0.5, 45_000..=55_000)] {
             let verifier = Verifier::new(rate, Dialect::Postgres);
             let sampled = (0..100_000).filter(|_| verifier.samples()).count();
+            assert_eq!(verifier.is_on(), rate > 0.0);
+            verifier.set_rate(0.0);
+            assert!(!verifier.samples() && !verifier.is_on());
             assert!(expected.contains(&sampled), "{rate}: {sampled}");
         }
     }

@@ -1,7 +1,7 @@
-//! The statements that Freshet answers itself.
+//! The statements Freshet answers itself.
 //!
-//! They arrive on the client's ordinary connection, so each statement is tested: a text that begins with none of SHOW, EXPLAIN and FRESHET must be
-//! recognised within a few instructions.
+//! They come over the client's ordinary connection, so every statement is looked at: texts that start with none of
+//! SHOW, EXPLAIN, FRESHET and RELOAD must be told apart within a few instructions.
 
 use freshet_types::Dialect;
 
@@ -25,6 +25,10 @@ pub enum Admin {
     ShowQueries,
     /// `SHOW ADVICE`
     ShowAdvice,
+    /// `SHOW CONFIG`
+    ShowConfig,
+    /// `RELOAD`
+    Reload,
     /// `EXPLAIN CACHE <query>`: the query's text.
     ExplainCache(String),
     /// `FRESHET BYPASS ON` (true) and `FRESHET BYPASS OFF`
@@ -39,11 +43,12 @@ pub enum Admin {
 
 /// Recognises an admin statement. None: it is not one. Err: it begins like one but is malformed (message for the client).
 pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
-    // Only a comment or one of the three words can lead to an admin statement.
+    // Only a comment or one of the four words can lead to an admin statement.
     match text.trim_ascii_start().as_bytes() {
         [b's' | b'S', b'h' | b'H', ..]
         | [b'e' | b'E', b'x' | b'X', ..]
         | [b'f' | b'F', b'r' | b'R', ..]
+        | [b'r' | b'R', b'e' | b'E', b'l' | b'L', b'o' | b'O', ..]
         | [b'-' | b'/' | b'#', ..] => {}
         _ => return None,
     }
@@ -52,6 +57,10 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
     let is = |word: &str, wanted: &str| word.eq_ignore_ascii_case(wanted);
     let verb = word();
     let (show, explain, freshet) = (is(verb, "show"), is(verb, "explain"), is(verb, "freshet"));
+    if is(verb, "reload") {
+        let ended = tokens.all(|token| token.kind == Kind::Symbol(b';'));
+        return Some(if ended { Ok(Admin::Reload) } else { Err("syntax: RELOAD".to_owned()) });
+    }
     if !show && !explain && !freshet {
         return None;
     }
@@ -65,6 +74,7 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
     let (statement, usage) = match () {
         () if explain && is(object, "cache") => return Some(explained(&tokens)),
         () if show && is(object, "caches") => (Some(Admin::ShowCaches), "SHOW CACHES"),
+        () if show && is(object, "config") => (Some(Admin::ShowConfig), "SHOW CONFIG"),
         () if show && is(object, "proxied") => {
             (is(word(), "queries").then_some(Admin::ShowProxiedQueries), "SHOW PROXIED QUERIES")
         }

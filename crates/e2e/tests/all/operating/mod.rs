@@ -3,6 +3,7 @@
 mod admins;
 mod analytics;
 mod bypass;
+mod configuration;
 mod drain;
 mod logs;
 mod memory;

@@ -44,7 +44,7 @@ const NOT_OFFERED: Capabilities = Capabilities(Capabilities::COMPRESS.0 | Capabi
 /// Access control.
 #[derive(Debug)]
 pub(crate) struct Access {
-    rules: AccessRules,
+    pub(crate) rules: AccessRules,
     /// None: the server decides.
     pub(crate) users: Option<UsersFile<Secret>>,
     pub(crate) key: OwnKey,

@@ -77,7 +77,7 @@ impl Session {
         shared.want_log_end();
         let held = self.now().saturating_sub(since);
         let stalled = shared.waits.is_stalled(shared.cache.applied());
-        let limit = if stalled { 0 } else { shared.settings.hold_max.saturating_sub(held) };
+        let limit = if stalled { 0 } else { shared.settings.hold_max.load(Relaxed).saturating_sub(held) };
         let wait_for = WaitFor::Time(since);
         if !self.holds_until(Duration::from_nanos(limit), wait_for, || shared.cache.is_current_as_of(since)).await {
             shared.cache.fence_since(self.now());
@@ -96,7 +96,11 @@ impl Session {
             return;
         }
         shared.want_catalog();
-        let limit = Duration::from_nanos(if shared.cache.epoch().is_some() { shared.settings.hold_max } else { 0 });
+        let limit = Duration::from_nanos(if shared.cache.epoch().is_some() {
+            shared.settings.hold_max.load(Relaxed)
+        } else {
+            0
+        });
         let looked = || shared.cache.catalog_as_of() >= since;
         if !self.holds_until(limit, WaitFor::Catalog(since), looked).await {
             shared.cache.fence_catalog(since);

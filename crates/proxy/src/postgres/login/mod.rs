@@ -51,7 +51,7 @@ const NAME_BYTES_MAX: usize = 63;
 pub(crate) struct Access {
     method: Method,
     sources: Sources,
-    rules: AccessRules,
+    pub(crate) rules: AccessRules,
 }
 
 impl Access {

@@ -221,7 +221,7 @@ impl Session {
         let (delivered, looked, now) = (self.is_delivered(until), self.is_looked_at(catalog), self.shared.clock.now());
         if !delivered || !looked {
             let applied = self.shared.cache.applied();
-            let over = now.saturating_sub(since) >= self.shared.settings.hold_max;
+            let over = now.saturating_sub(since) >= self.shared.settings.hold_max.load(Relaxed);
             let stalled = !delivered && self.shared.waits.is_stalled(applied);
             if !over && !self.server.has_ended() && !stalled {
                 return false;
@@ -329,7 +329,7 @@ impl Session {
 
     /// When something has to happen although nothing comes.
     fn due(&self) -> Option<Nanos> {
-        let held = self.waiting.held.as_ref().map(|held| held.since + self.shared.settings.hold_max);
+        let held = self.waiting.held.as_ref().map(|held| held.since + self.shared.settings.hold_max.load(Relaxed));
         let look = self.waiting.look.as_ref().map(|look| look.due);
         let fills = self.transaction.fills_due();
         [held, look, fills, self.waiting.batch.filter(|due| *due > 0)].into_iter().flatten().min()

@@ -91,6 +91,11 @@ impl AccessRules {
         })
     }
 
+    /// Sets how many logins of an address may fail in a minute; 0: no limit.
+    pub(crate) fn set_failures_max(&self, failures_max: u32) {
+        self.login_rate.set_failures_max(failures_max);
+    }
+
     /// Reads them again, also the users file. A bad file is reported, and its previous contents stay in use.
     pub(crate) fn reload(&self, users: Result<(), UsersError>) -> Vec<AccessError> {
         let tls = self.tls.as_ref().map_or(Ok(()), ServerTls::reload).map_err(AccessError::from);

@@ -1,0 +1,296 @@
+//! The file: TOML without sections, each key the name of a setting.
+//!
+//! All faults of a file are found at once. A value is checked by the parser of its option, so that the file and the
+//! command line accept the same.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Command};
+use toml::Spanned;
+use toml::de::{DeInteger, DeString, DeTable, DeValue};
+
+use crate::config::definition::{self, Kind, expected, key, may_stand_alone};
+use crate::config::fault::{Fault, Place};
+
+/// A larger file is no configuration.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// How much alike two names are that are taken for each other (Jaro).
+const ALIKE_MIN: f64 = 0.7;
+
+/// What the file says about one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    /// As they would be typed on a command line.
+    pub(crate) values: Vec<String>,
+    /// Where the value is.
+    pub(crate) place: Place,
+}
+
+/// Reads and checks the file.
+pub(crate) fn read(path: &Path, settings: &[Arg]) -> Result<Vec<Entry>, Vec<Fault>> {
+    let whole = |text: String| {
+        vec![Fault { place: Place::File { path: path.to_owned(), line: 0, column: 0 }, key: None, text }]
+    };
+    let size = std::fs::metadata(path).map_err(|error| whole(format!("cannot be read: {error}")))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(whole(format!("has {size} bytes; a configuration has at most {FILE_BYTES_MAX}")));
+    }
+    let bytes = std::fs::read(path).map_err(|error| whole(format!("cannot be read: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|error| whole(format!("is not UTF-8: {error}")))?;
+    parse(path, &text, settings)
+}
+
+/// Checks the text of the file.
+pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Vec<Entry>, Vec<Fault>> {
+    let file = File { path: path.to_owned(), text };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut faults: Vec<(Range<usize>, Fault)> = Vec::new();
+    for error in &errors {
+        let span = error.span().unwrap_or_default();
+        let text = error.message().lines().collect::<Vec<_>>().join("; ");
+        faults.push((span.clone(), file.fault(&span, None, text)));
+    }
+    // What a line with broken syntax is taken for may be anything.
+    let broken: HashSet<usize> = faults.iter().map(|(span, _)| file.position(span.start).0).collect();
+    let mut entries = Vec::new();
+    for (name, value) in table.get_ref() {
+        let span = if unknown(name, value, settings).is_some() { name.span() } else { value.span() };
+        if broken.contains(&file.position(span.start).0) {
+            continue;
+        }
+        match entry(&file, name, value, settings) {
+            Ok(entry) => entries.push(entry),
+            Err(text) => {
+                let known = unknown(name, value, settings).is_none();
+                let key = known.then(|| name.get_ref().to_string());
+                faults.push((span.clone(), file.fault(&span, key, text)));
+            }
+        }
+    }
+    if faults.is_empty() {
+        return Ok(entries);
+    }
+    faults.sort_by_key(|(span, _)| span.start);
+    Err(faults.into_iter().map(|(_, fault)| fault).collect())
+}
+
+struct File<'a> {
+    path: PathBuf,
+    text: &'a str,
+}
+
+impl File<'_> {
+    /// Line and column, both from 1.
+    fn position(&self, at: usize) -> (usize, usize) {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        (before.matches('\n').count() + 1, line.chars().count() + 1)
+    }
+
+    fn place(&self, span: &Range<usize>) -> Place {
+        let (line, column) = self.position(span.start);
+        Place::File { path: self.path.clone(), line, column }
+    }
+
+    fn fault(&self, span: &Range<usize>, key: Option<String>, text: String) -> Fault {
+        Fault { place: self.place(span), key, text }
+    }
+}
+
+/// Why the key is none.
+fn unknown(name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>, settings: &[Arg]) -> Option<String> {
+    let name = name.get_ref().as_ref();
+    if settings.iter().any(|arg| key(arg) == name) {
+        return None;
+    }
+    if value.get_ref().is_table() {
+        return Some(format!("unknown section {name:?}: all keys are at the top of the file, without sections"));
+    }
+    let nearest = settings.iter().map(|arg| (strsim::jaro(key(arg), &name.replace('-', "_")), key(arg)));
+    let nearest = nearest.filter(|(alike, _)| *alike >= ALIKE_MIN).max_by(|one, other| one.0.total_cmp(&other.0));
+    Some(match nearest {
+        Some((_, key)) => format!("unknown key {name:?}: is {key} meant?"),
+        None => format!("unknown key {name:?}: `freshet config default` prints all keys"),
+    })
+}
+
+fn entry(
+    file: &File<'_>,
+    name: &Spanned<DeString<'_>>,
+    value: &Spanned<DeValue<'_>>,
+    settings: &[Arg],
+) -> Result<Entry, String> {
+    if let Some(why) = unknown(name, value, settings) {
+        return Err(why);
+    }
+    let name = name.get_ref().as_ref();
+    let arg = settings.iter().find(|arg| key(arg) == name).ok_or("unknown key")?;
+    let typed = typed(arg, value.get_ref())
+        .ok_or_else(|| format!("expected {}, not {}", expected(arg), in_words(value.get_ref())))?;
+    Ok(Entry { key: name.to_owned(), values: checked(arg, &typed)?, place: file.place(&value.span()) })
+}
+
+fn in_words(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a section",
+    }
+}
+
+/// The value as it would be typed behind the option; None: a value of another type is expected.
+fn typed(arg: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
+    let one = match (Kind::of(arg), value) {
+        (Kind::Flag, DeValue::Boolean(on)) => on.to_string(),
+        (Kind::Integer | Kind::Size | Kind::Share, DeValue::Integer(number)) => whole(number)?,
+        (Kind::Share, DeValue::Float(number)) => number.as_str().to_owned(),
+        (Kind::Flag | Kind::Integer, _) => return None,
+        (Kind::List, DeValue::Array(values)) => {
+            return values.iter().map(|value| value.get_ref().as_str().map(str::to_owned)).collect();
+        }
+        (Kind::Text, DeValue::Boolean(true)) if may_stand_alone(arg) => return Some(Vec::new()),
+        (_, DeValue::String(text)) => text.to_string(),
+        _ => return None,
+    };
+    Some(vec![one])
+}
+
+fn whole(number: &DeInteger<'_>) -> Option<String> {
+    i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
+}
+
+/// Parses the value as the command line would. Returns the values that the option then has.
+pub(crate) fn checked(arg: &Arg, typed: &[String]) -> Result<Vec<String>, String> {
+    let alone = arg.clone().env(clap::builder::Resettable::Reset).global(false);
+    let probe = Command::new("freshet").no_binary_name(true).disable_help_flag(true).arg(alone);
+    let option = definition::option(arg);
+    let argument = match typed {
+        [] => format!("--{option}"),
+        values => format!("--{option}={}", values.join(",")),
+    };
+    let matches = probe.try_get_matches_from([argument]).map_err(|error| refusal(arg, typed, &error))?;
+    let raw = matches.get_raw(key(arg)).into_iter().flatten();
+    Ok(raw.map(|value| value.to_string_lossy().into_owned()).collect())
+}
+
+/// Why the command line refuses the value.
+fn refusal(arg: &Arg, typed: &[String], error: &clap::Error) -> String {
+    let value = match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) => value.clone(),
+        _ => typed.join(","),
+    };
+    let value = if definition::is_secret(arg) { "the value".to_owned() } else { format!("{value:?}") };
+    match (Kind::of(arg), std::error::Error::source(error)) {
+        // The text names what is expected.
+        (Kind::Size | Kind::Time, Some(why)) => format!("{value}: {why}"),
+        (Kind::Integer, Some(why)) => format!("{value}: {why}; expected {}", expected(arg)),
+        _ => format!("{value}: expected {}", expected(arg)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::definition::{command, settings};
+
+    fn parsed(text: &str) -> Result<Vec<Entry>, Vec<String>> {
+        let faults = |faults: Vec<Fault>| faults.iter().map(ToString::to_string).collect();
+        parse(Path::new("f.toml"), text, &settings(&command())).map_err(faults)
+    }
+
+    /// The one fault of a file.
+    fn fault(text: &str) -> String {
+        let faults = parsed(text).expect_err(text);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        faults.concat()
+    }
+
+    #[test]
+    fn values_are_what_would_be_typed() {
+        let text = "memory = 1_048_576\nlisten = [\"127.0.0.1:1\", \"/run/f\"]\nadmin_users = \"a,b\"\nverify = 0.25\n\
+                    bypass = true\nauth_query = true\nworkers = 0x10\nupstream = 'x'\nmax_staleness = \"2s\"\nrefresh_share = 1\n";
+        let entries = parsed(text).expect("no fault");
+        let value = |name: &str| entries.iter().find(|entry| entry.key == name).map(|entry| entry.values.join("|"));
+        for (key, is) in [
+            ("memory", "1048576"),
+            ("listen", "127.0.0.1:1|/run/f"),
+            ("admin_users", "a|b"),
+            ("verify", "0.25"),
+            ("bypass", "true"),
+            ("auth_query", "SELECT usename, passwd FROM freshet.user_lookup($1)"),
+            ("workers", "16"),
+            ("upstream", "x"),
+            ("max_staleness", "2s"),
+            ("refresh_share", "1"),
+        ] {
+            assert_eq!(value(key).as_deref(), Some(is), "{key}");
+        }
+        assert_eq!(entries.len(), 10);
+    }
+
+    #[test]
+    fn each_fault_has_its_place_and_says_what_is_expected() {
+        for (text, says) in [
+            ("\n  max_stalenes = \"1s\"", "f.toml:2:3: unknown key \"max_stalenes\": is max_staleness meant?"),
+            ("max-staleness = \"1s\"", "f.toml:1:1: unknown key \"max-staleness\": is max_staleness meant?"),
+            ("zzzzzz = 1", "f.toml:1:1: unknown key \"zzzzzz\": `freshet config default` prints all keys"),
+            (
+                "[pool]\nsize = 1",
+                "f.toml:1:2: unknown section \"pool\": all keys are at the top of the file, without sections",
+            ),
+            (
+                "memory = \"much\"",
+                "f.toml:1:10: memory: \"much\": invalid digit found in string: a size is 65536, 512MiB or 2GiB",
+            ),
+            ("memory = true", "f.toml:1:10: memory: expected a size such as \"512MiB\" or \"2GiB\", not true or false"),
+            (
+                "commit_wait = 5",
+                "f.toml:1:15: commit_wait: expected a time such as \"250ms\", \"1s\" or \"2m\", not a number",
+            ),
+            ("bypass = \"yes\"", "f.toml:1:10: bypass: expected true or false, not a text"),
+            ("verify = 2", "f.toml:1:10: verify: \"2\": expected a number from 0 to 1"),
+            ("auth = \"pam\"", "f.toml:1:8: auth: \"pam\": expected \"auto\", \"trust\" or \"cert\""),
+            (
+                "slot_lag_seconds = 0",
+                "f.toml:1:20: slot_lag_seconds: \"0\": 0 is not in 1..=4294967295; expected a whole number",
+            ),
+            (
+                "http = \"9127\"",
+                "f.toml:1:8: http: \"9127\": expected an address and a port such as \"127.0.0.1:9127\"",
+            ),
+            ("listen = [1]", "f.toml:1:10: listen: expected a text, or a list of texts in brackets, not a list"),
+            ("upstream = 1", "f.toml:1:12: upstream: expected a text in quotes, not a number"),
+            ("# é\npublication = 2020-01-01", "f.toml:2:15: publication: expected a text in quotes, not a date"),
+        ] {
+            assert_eq!(fault(text), says);
+        }
+    }
+
+    #[test]
+    fn all_faults_are_found_at_once_in_their_order() {
+        let text = "bypass = 1\nmemory = \nlog = \"info\"\nlog = \"debug\"\nverify = \"x\"\nupstrem = \"\"\n";
+        let faults = parsed(text).expect_err("five faults");
+        let places: Vec<&str> = faults.iter().filter_map(|fault| fault.split(' ').next()).collect();
+        assert_eq!(
+            places,
+            ["f.toml:1:10:", "f.toml:2:10:", "f.toml:4:1:", "f.toml:5:10:", "f.toml:6:1:"],
+            "{faults:#?}"
+        );
+        assert!(parsed("= 1").is_err() && parsed("[").is_err() && parsed("a.b = 1").is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_named() {
+        let read = |path: &str| read(Path::new(path), &settings(&command())).expect_err(path);
+        let said = read("/nowhere/freshet.toml").iter().map(ToString::to_string).collect::<String>();
+        assert!(said.starts_with("/nowhere/freshet.toml: cannot be read: No such file"), "{said}");
+        assert!(read("/")[0].text.starts_with("cannot be read"));
+    }
+}

@@ -1,0 +1,22 @@
+//! The configuration of `freshet serve`: command line, environment and file.
+//!
+//! The command line's definition is the only one. A key of the file is the long name of an option with `_` in place of
+//! `-`; a variable of the environment is the key in capitals behind `FRESHET_`. What the file says becomes the default
+//! value of the option before the command line is parsed, so that the parser itself keeps the order of precedence:
+//! command line, environment, file, default. The reference, the JSON schema, the example file and `SHOW CONFIG` are
+//! derived from the same definition.
+
+mod commands;
+mod definition;
+mod fault;
+mod file;
+mod pgbouncer;
+mod resolve;
+mod running;
+mod show;
+
+pub(crate) use commands::{ConfigCommand, run};
+pub(crate) use definition::command;
+pub(crate) use fault::Fault;
+pub(crate) use resolve::{Resolved, environment_faults, read};
+pub(crate) use running::Running;
