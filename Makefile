@@ -31,8 +31,10 @@ ARGS ?=
 SOAK_SECONDS ?= 50
 FUZZ_SECONDS ?= 3600
 TAG_CHANGES ?= 100000
-# End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come.
-E2E_THREADS ?= 4
+# End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come. So do the other crates' tests on
+# real servers.
+E2E_THREADS ?= 6
+CRATE_THREADS ?= 4
 
 # Where cargo puts its output; FRESHET_BIN is the binary that the end-to-end tests start.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -40,6 +42,7 @@ FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 FRESHET_BENCH := FRESHET_BIN=$(FRESHET_RELEASE) $(TARGET_DIR)/release/freshet-bench
 export FRESHET_BIN
+WITH_FAULTS := --features freshet/fault-injection --locked
 
 .PHONY: demo test test-long docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
 
@@ -63,22 +66,23 @@ check: setup-packages
 # The fuzz targets run their seeds and some thousand inputs of the same random numbers each, two at a time: that repeats
 # every find of the past and notices a target that no longer builds, on every machine alike. `make fuzz` looks for new ones.
 #
-# The end-to-end tests come last: they drive a binary built with the fault-injection switches, which the test
-# build of the whole workspace would overwrite with one without them.
+# The end-to-end tests come last: they drive a binary built with the fault-injection switches. All commands select the
+# whole workspace with the same features, so that cargo builds nothing twice: with fewer packages, some dependencies have
+# fewer features, and they and all that uses them are built anew.
 test: export FRESHET_TEST_STRICT = 1
 test:
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target setup check
 	python3 spec/fillrace.py --fast
-	$(CARGO) test --workspace --exclude freshet-e2e --locked
+	$(CARGO) build --workspace --bins --tests $(WITH_FAULTS)
+	$(CARGO) test --workspace --exclude freshet-e2e $(WITH_FAULTS) -- --test-threads $(CRATE_THREADS)
 	FUZZ_SECONDS=60 FUZZ_RUNS=2500 FUZZ_SEED=1 script/fuzz
-	$(CARGO) build --package freshet --package freshet-bench --features freshet/fault-injection --locked
-	$(CARGO) test --package freshet-e2e --locked -- --test-threads $(E2E_THREADS)
+	$(CARGO) test --workspace --test all $(WITH_FAULTS) -- --test-threads $(E2E_THREADS)
 
 test-long: export FRESHET_TEST_STRICT = 1
 test-long: setup
 	script/setup-suites
-	$(CARGO) build --package freshet --package freshet-bench --features freshet/fault-injection --locked
-	$(CARGO) test --package freshet-e2e --locked -- --ignored --test-threads $(E2E_THREADS)
+	$(CARGO) build --workspace --bins --tests $(WITH_FAULTS)
+	$(CARGO) test --workspace --test all $(WITH_FAULTS) -- --ignored --test-threads $(E2E_THREADS)
 
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) script/fuzz
