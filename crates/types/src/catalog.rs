@@ -221,6 +221,10 @@ pub struct Catalog {
     pub enums: HashMap<Box<str>, HashMap<Box<str>, EnumType>>,
     /// Effects of types.
     pub type_effects: Vec<Arc<TypeEffect>>,
+    /// PostgreSQL: all types but those of tables' rows. One that is not among them was made since, and may run any code.
+    pub types: HashSet<u32>,
+    /// PostgreSQL: their names, in lower case.
+    pub type_names: HashSet<Box<str>>,
     /// Represents everything besides relations on which verdicts and rights depend: schemas, types, functions,
     /// operators, operator classes, casts, collations.
     pub surroundings: Box<str>,
@@ -258,6 +262,11 @@ impl Catalog {
             by_id.insert(table.id, Arc::new(table));
         }
         Self { version, tables: by_id, by_name, user_functions, user_operators, ..Self::default() }
+    }
+
+    /// Whether a relation has this name, in any schema.
+    pub fn names_relation(&self, name: &str) -> bool {
+        self.by_name.values().any(|names| names.contains_key(name))
     }
 
     /// A copy with these relations in place of those with the same ids.

@@ -216,6 +216,15 @@ impl Handled {
         name.is_some()
     }
 
+    /// It names a type that the catalogue does not show: it was made since, and may run any code.
+    pub(crate) fn names_new_type(&self, catalog: &Catalog) -> bool {
+        // Names of several words are the language's own.
+        let of_language = |name: &str| name.contains([' ', '(']) || OTHER_BUILT_IN.contains(&name);
+        let is_known =
+            |name: &str| of_language(name) || catalog.type_names.contains(name) || catalog.names_relation(name);
+        !catalog.type_names.is_empty() && self.made.iter().any(|name| !is_known(name))
+    }
+
     /// Whether it names a type whose code runs where a value is converted to it. A call by the name of a type may be a cast.
     pub(crate) fn names_code(&self, effect: &TypeEffect) -> bool {
         self.made.iter().any(|name| effect.names.contains(name))

@@ -6,6 +6,7 @@ use freshet_types::{Catalog, Columns, Reason, Table, TypeEffect};
 
 use crate::allowlist::type_effects::MADE_FROM;
 use crate::allowlist::visitor::Survey;
+use crate::statement::effect::Effect;
 use crate::statement::template::Template;
 
 impl Template {
@@ -14,13 +15,18 @@ impl Template {
         user_defined(catalog, &self.survey).is_err() || runs_code(catalog, &self.survey, &[])
     }
 
-    /// Whether reading its constants, at `Parse`, may run user-defined code, whatever the search path: it names a type with such code, or an
-    /// expression that gives such a type to a constant.
+    /// Whether code may run when its constants are read, at `Parse`, whatever the search path is: it names a type of such code, or something
+    /// that gives its type to a constant. The text of any statement but a query may do so: a column that it writes to, an argument of CALL, a query
+    /// that it explains.
     pub fn may_read_by_code(&self, catalog: &Catalog) -> bool {
+        if self.survey.handled.names_new_type(catalog) {
+            return true;
+        }
         let mut effects = catalog.type_effects.iter().filter(|effect| !effect.names.is_empty()).peekable();
         effects.peek().is_some() && {
             let handled = self.survey.handled();
-            handled.may_give_type() || effects.any(|effect| handled.names_code(effect))
+            let is_no_query = matches!(self.effect, Effect::Write | Effect::Definition | Effect::Forgets);
+            is_no_query || handled.may_give_type() || effects.any(|effect| handled.names_code(effect))
         }
     }
 
@@ -28,6 +34,9 @@ impl Template {
     pub fn refuse_declared(&self, catalog: &Catalog, types: &[u8]) -> Result<(), Reason> {
         let (declared, _) = types.as_chunks();
         for oid in declared.iter().map(|oid| u32::from_be_bytes(*oid)).filter(|oid| *oid >= MADE_FROM) {
+            if !catalog.types.is_empty() && !catalog.types.contains(&oid) {
+                return Err(NOT_KNOWN);
+            }
             let runs = |effect: &&Arc<TypeEffect>| !effect.names.is_empty() && effect.types.contains(&oid);
             if let Some(effect) = catalog.type_effects.iter().find(runs) {
                 return Err(effect.reason.clone());
@@ -37,9 +46,13 @@ impl Template {
     }
 }
 
+const NOT_KNOWN: Reason = Reason::Construct(
+    "a parameter of a type that is not known, as those of tables' rows and those that have just been made",
+);
+
 /// Whether a statement over these relations may run user-defined code of a type.
 pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Table>]) -> bool {
-    if survey.handled.calls_by_row(catalog, relations) {
+    if survey.handled.calls_by_row(catalog, relations) || survey.handled.names_new_type(catalog) {
         return true;
     }
     let mut effects = catalog.type_effects.iter().filter(|effect| effect.runs_code).peekable();

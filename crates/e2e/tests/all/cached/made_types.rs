@@ -17,6 +17,7 @@ const SCHEMA: &str = "
         $$ begin update public.t set v = v + 1 where id = $1; return true; end $$;
     create domain checked as int check (writes(value)); create domain \"Deep\" as checked;
     create type pair as (a checked); create type span as range (subtype = checked);
+    create table many (id int primary key, d checked[]);
     create table held (id int primary key, d checked); insert into held values (1, null);
     create function equals(text, text) returns boolean language plpgsql as
         $$ begin update public.t set v = v + 1 where id = 1; return true; end $$;
@@ -101,6 +102,12 @@ fn forms(pair: &Pair, version: Version) -> Result<Vec<(String, Vec<u8>)>> {
         "select array_agg(d) = '{1}' from held",
         "select * from held where array[d] = '{1}'",
         "select coalesce(h, '(1,1)') from held h",
+        "insert into many values (7, '{1}')",
+        "insert into public.\"many\" (\"d\", id) values ('{1}', 8) returning id",
+        "update many set d = '{1}' where id = 9",
+        "explain insert into many values (7, '{1}')",
+        "with \"Q\" as (values ('{1}'::checked[])) select * from \"Q\"",
+        "with \"Q\" (\"C\") as (values (1, '{1}'::\"public\".\"checked\"[])) table \"Q\"",
     ] {
         forms.push((format!("{sql}, at Parse"), [parse("", sql), sync()].concat()));
     }
@@ -144,8 +151,38 @@ fn what_types_write_is_seen(version: Version) -> Result<()> {
         let what = format!("{sql}, first");
         wrong.extend(seen_by_others(&pair, &what, &query(sql), (&mut pair.connect()?, &mut other))?);
     }
+    wrong.extend(types_that_are_new(&pair, &mut writer, &mut other)?);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
+}
+
+/// Types that were made beside Freshet, which has not been told of them.
+fn types_that_are_new(pair: &Pair, writer: &mut RawClient, other: &mut RawClient) -> Result<Vec<String>> {
+    let mut direct = pair.database.connect()?;
+    let mut wrong = Vec::new();
+    for number in 0..3 {
+        until_hit(pair, writer, READ)?;
+        until_hit(pair, other, READ)?;
+        let walsender = pair.freshet.is_there().then(|| super::walsender(pair)).transpose()?;
+        walsender.map(process::pause).transpose()?;
+        let made = format!("create domain new{number} as int check (public.writes(value))");
+        let asked = direct.run(&made).and_then(|()| {
+            let oid: u32 = direct.value(&format!("select 'new{number}'::regtype::oid"))?.parse()?;
+            let messages = match number {
+                0 => query("select 1::new0"),
+                1 => [parse("", "select '{1}'::new1[]"), sync()].concat(),
+                _ => [parse_typed("", "select $1", &[oid]), bind_text("", "", &["1"]), execute("", 0), sync()].concat(),
+            };
+            writer.exchange(&messages, 1)?;
+            other.value(READ)
+        });
+        walsender.map(process::resume).transpose()?;
+        let (seen, after) = (asked?, direct.value(READ)?);
+        if seen != after {
+            wrong.push(format!("{made}: {seen}, not {after}"));
+        }
+    }
+    Ok(wrong)
 }
 
 /// What is wrong if another session does not see at once what these messages write.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use freshet_sql::Effect;
+use freshet_sql::{Defines, Effect};
 use freshet_types::Reason;
 use freshet_wire::postgres::frame::{self, Header};
 use freshet_wire::postgres::frontend::{self, Bind, Parse, Target};
@@ -11,7 +11,7 @@ use freshet_wire::postgres::frontend::{self, Bind, Parse, Target};
 use crate::postgres::session::Session;
 use crate::postgres::session::batch::{Describe, Group};
 use crate::postgres::session::block::Block;
-use crate::postgres::session::client::Step;
+use crate::postgres::session::client::{Nature, Step};
 use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::statements::{ParsedUnder, Prepared};
 use crate::postgres::session::unit::{Ask, Kind, NAMES_MAX, Response, Unit};
@@ -229,6 +229,7 @@ impl Session {
                     let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
                     self.parse_sent(name.unwrap_or_default(), None);
                     self.last_unit().effects.mark.note_other(None);
+                    self.constants_are_read(None);
                 }
             }
             frontend::BIND => self.bind_passes(Bind::read(bytes).ok().as_ref()),
@@ -243,11 +244,21 @@ impl Session {
 
     /// A constant of a type that somebody made is read when its statement is prepared, by that type's code.
     fn constants_are_read(&mut self, statement: Option<&Arc<Statement>>) {
-        let by_code = |s: &&Arc<Statement>| s.query.template.may_read_by_code(&self.shared.catalog.load());
-        if let Some(statement) = statement.filter(by_code) {
-            let nature = self.nature(Some(statement));
-            self.effect(nature.effect, Some(&nature));
+        let catalog = self.shared.catalog.load();
+        let may = match statement {
+            Some(statement) => statement.query.template.may_read_by_code(&catalog),
+            None => catalog.type_effects.iter().any(|effect| !effect.names.is_empty()),
+        };
+        if !may {
+            return;
         }
+        let nature = self.nature(statement);
+        // Nothing else of it runs: what it defines or forgets is told when it is executed.
+        let effect = nature.effect.min(Effect::Settings);
+        self.effect(
+            effect,
+            Some(&Nature { written: None, keeps_settings: false, defines: Defines::Nothing, ..nature }),
+        );
     }
 
     /// A statement is bound; it is not known which, if its name cannot be read.

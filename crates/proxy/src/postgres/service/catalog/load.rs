@@ -119,6 +119,12 @@ SELECT t.typname::text, n.nspname::text, (t.typtype = 'e' AND NOT EXISTS (SELECT
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE t.typname IN (SELECT typname FROM pg_type WHERE typtype = 'e') AND n.nspname !~ '^pg_(toast_)?temp_'";
 
+/// See [`Catalog::types`]; not those of the rows of tables, nor arrays of these.
+const TYPES: &str = "
+SELECT t.oid::text, t.typname::text FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_class c ON c.oid IN (t.typrelid, e.typrelid) AND c.oid <> 0
+WHERE c.oid IS NULL OR c.relkind = 'c'";
+
 const USER_FUNCTIONS: &str = "
 made(name, arguments, of_known) AS (
   SELECT p.proname, p.proargtypes::oid[], p.oid IN (SELECT objid FROM members WHERE classid = 'pg_proc'::regclass)
@@ -223,6 +229,7 @@ pub(super) struct Shown {
     views: Vec<View>,
     effects: Vec<Arc<TypeEffect>>,
     enums: Rows,
+    types: Rows,
     trusted: Rows,
 }
 
@@ -239,6 +246,7 @@ pub(super) async fn read(connection: &mut Connection, publication: &str, trusts:
     let acted_on = connection.query(ACTED_ON).await?;
     let effects = type_effects(connection).await?;
     let enums = connection.query(ENUMS).await?;
+    let types = connection.query(TYPES).await?;
     let trusted = if trusts { connection.query(TRUSTED).await? } else { Rows::new() };
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
     Ok(Shown {
@@ -252,6 +260,7 @@ pub(super) async fn read(connection: &mut Connection, publication: &str, trusts:
         views,
         effects,
         enums,
+        types,
         trusted,
     })
 }
@@ -286,6 +295,11 @@ pub(super) async fn finish(
         let [name, schema, plain] = texts(row, "enums")?;
         let of = if plain == "true" { EnumType::Plain } else { EnumType::Other };
         catalog.enums.entry(name.into()).or_default().insert(schema.into(), of);
+    }
+    for row in shown.types {
+        let [id, name] = texts(row, "types")?;
+        catalog.types.insert(id.parse().map_err(|_| ServiceError::UnexpectedAnswer("types"))?);
+        catalog.type_names.insert(name.to_lowercase().into());
     }
     catalog.surroundings = shown.surroundings;
     Ok(catalog)
