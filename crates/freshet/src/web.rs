@@ -176,7 +176,11 @@ impl Collector for Figures {
             "Key queries: the join keys on which a result depends were read",
             key_queries.reads(),
         )?;
-        out.counter("freshet_key_query_failures", "Key queries that failed", key_queries.failures())?;
+        out.counters(
+            ("freshet_key_query_failures", "Key queries that failed, by class"),
+            "class",
+            key_queries.failures(),
+        )?;
         let help = "Results that depend on any row of a table, since their join keys are too many or not known";
         out.counter("freshet_join_keys_coarse", help, key_queries.coarse())?;
         let help = "Results with member keys: those of all rows that matter, which the answer does not show";
@@ -295,17 +299,22 @@ impl Writer<'_, '_> {
     }
 
     fn passed(&mut self, shared: &Shared) -> fmt::Result {
+        let by_reason = shared.metrics.passed_by_reason().into_iter().map(|passed| (passed.reason, passed.count));
+        self.counters(("freshet_passed", "Statements passed, by reason"), "reason", by_reason)
+    }
+
+    /// One counter for each value of a label.
+    fn counters(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        counts: impl Iterator<Item = (&'static str, u64)>,
+    ) -> fmt::Result {
         let family =
             Family::<[(&'static str, &'static str); 1], prometheus_client::metrics::counter::Counter>::default();
-        for passed in shared.metrics.passed_by_reason() {
-            family.get_or_create(&[("reason", passed.reason)]).inc_by(passed.count);
+        for (value, count) in counts {
+            family.get_or_create(&[(label, value)]).inc_by(count);
         }
-        let descriptor = self.encoder.encode_descriptor(
-            "freshet_passed",
-            "Statements passed, by reason",
-            None,
-            family.metric_type(),
-        )?;
-        family.encode(descriptor)
+        family.encode(self.encoder.encode_descriptor(name, help, None, family.metric_type())?)
     }
 }

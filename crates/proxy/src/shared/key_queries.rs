@@ -53,10 +53,19 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
 pub(crate) enum Failure {
     /// The server took too long, or the answer is too large: the next attempt would fail as well.
     Costly,
-    /// The server refused the statement, or its answer has other columns. A relation may have been redefined meanwhile.
+    /// The server refused the statement, or its answer has other columns.
     Refused,
+    /// The account may not read a table.
+    Forbidden,
+    /// What the statement names was being defined anew: it is not refused for good.
+    Raced,
     /// The connection failed.
     Broken,
+}
+
+impl Failure {
+    /// Their names in metrics, in the order of the variants.
+    const CLASSES: [&'static str; 5] = ["costly", "refused", "no_right", "ddl", "connection"];
 }
 
 /// Keys, each with the number of its part.
@@ -131,7 +140,7 @@ pub struct KeyQueries {
     /// Until this time no result waits.
     closed_until: AtomicU64,
     reads: AtomicU64,
-    failures: AtomicU64,
+    failures: [AtomicU64; Failure::CLASSES.len()],
     coarse: AtomicU64,
 }
 
@@ -141,9 +150,9 @@ impl KeyQueries {
         self.reads.load(Relaxed)
     }
 
-    /// Failed key queries.
-    pub fn failures(&self) -> u64 {
-        self.failures.load(Relaxed)
+    /// Those that were not, by the class of failure.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Failure::CLASSES.into_iter().zip(&self.failures).map(|(class, count)| (class, count.load(Relaxed)))
     }
 
     /// Results for which any row of a table matters, since its keys are unknown or too many.
@@ -269,9 +278,11 @@ impl Shared {
             }
             return;
         }
-        self.key_queries.failures.fetch_add(1, Relaxed);
+        if let Some(count) = self.key_queries.failures.get(failure as usize) {
+            count.fetch_add(1, Relaxed);
+        }
         for job in jobs {
-            if !broken {
+            if !broken && failure != Failure::Raced {
                 let of_query = &job.complete.stage.body.source.query.figures.coarse;
                 let ranges = failure == Failure::Costly && job.join_keys.asks_for_ranges();
                 of_query.store(coarser(of_query.load(Relaxed), ranges), Relaxed);

@@ -20,7 +20,7 @@ fn invalidated_by_another(freshet: &Freshet, database: &Database, votes: u32) ->
 }
 
 fn reads_and_failures(metrics: &Metrics) -> (u64, u64) {
-    (metrics.count("freshet_key_queries_total"), metrics.count("freshet_key_query_failures_total"))
+    (metrics.count("freshet_key_queries_total"), metrics.count("freshet_key_query_failures_total{class=\"no_right\"}"))
 }
 
 /// The statements of the finding about keys; none if they may be read.

@@ -87,8 +87,10 @@ fn a_reader_that_does_not_come_about(which: Which) -> Result<()> {
     relay.hold(Hold::Nothing);
     kept?;
     let metrics = stage.metrics()?;
-    let (failed, coarse) =
-        (metrics.count("freshet_key_query_failures_total"), metrics.count("freshet_join_keys_coarse_total"));
+    let (failed, coarse) = (
+        metrics.count("freshet_key_query_failures_total{class=\"connection\"}"),
+        metrics.count("freshet_join_keys_coarse_total"),
+    );
     ensure!(failed > 0 && coarse > 0, "{failed} failures, {coarse} results with any row");
     for write in [
         "UPDATE title_rating SET num_votes = 1000 WHERE title_id = 1",

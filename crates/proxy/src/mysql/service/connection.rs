@@ -58,6 +58,11 @@ impl ServiceError {
         matches!(self, Self::Query(Error::Server(error)) if TIMEOUTS.contains(&error.code))
     }
 
+    /// Whether DDL came between.
+    pub(crate) fn is_race(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(error)) if RACES.contains(&error.code))
+    }
+
     /// Whether the server refused the statement and will refuse it again; false if the server cannot be reached.
     pub(crate) fn is_lasting_refusal(&self) -> bool {
         let passes = |code| ENDINGS.contains(&code) || SHORT_RACES.contains(&code);

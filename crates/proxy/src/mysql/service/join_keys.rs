@@ -27,6 +27,9 @@ const LIMIT_OF_MYSQL: &str = "SET SESSION max_execution_time = 3000, SESSION loc
 /// Errors of a statement that took too long: ER_QUERY_INTERRUPTED, ER_STATEMENT_TIMEOUT of MariaDB and ER_QUERY_TIMEOUT of MySQL.
 const TOO_LONG: [u16; 3] = [1317, 1969, 3024];
 
+/// `ER_TABLEACCESS_DENIED_ERROR` and `ER_COLUMNACCESS_DENIED_ERROR`.
+const NO_RIGHT: [u16; 2] = [1142, 1143];
+
 /// Starts the key queries; they never end.
 pub(super) fn run_key_queries(mysql: &Arc<MySql>) {
     for _ in 0..CONNECTIONS {
@@ -59,6 +62,8 @@ fn failure(error: &ServiceError) -> Failure {
     match error {
         ServiceError::Query(Error::Server(error)) if TOO_LONG.contains(&error.code) => Failure::Costly,
         ServiceError::Query(Error::TooLarge(_)) => Failure::Costly,
+        error if error.is_race() => Failure::Raced,
+        ServiceError::Query(Error::Server(error)) if NO_RIGHT.contains(&error.code) => Failure::Forbidden,
         ServiceError::Query(Error::Server(_) | Error::Malformed(_)) | ServiceError::UnexpectedAnswer(_) => {
             Failure::Refused
         }
@@ -111,8 +116,10 @@ mod tests {
             assert_eq!(server(costly), Failure::Costly, "{costly}");
         }
         assert_eq!(failure(&ServiceError::Query(Error::TooLarge(1))), Failure::Costly);
-        for refused in [1142, 1146, 1064] {
-            assert_eq!(server(refused), Failure::Refused, "{refused}");
+        assert_eq!(server(1064), Failure::Refused);
+        assert_eq!(server(1142), Failure::Forbidden);
+        for raced in [1146, 1205, 1412] {
+            assert_eq!(server(raced), Failure::Raced, "{raced}");
         }
         assert_eq!(failure(&ServiceError::UnexpectedAnswer("keys")), Failure::Refused);
         assert_eq!(failure(&ServiceError::Query(Error::Closed)), Failure::Broken);

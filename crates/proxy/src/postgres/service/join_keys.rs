@@ -63,11 +63,9 @@ async fn read(mut reader: Reader) {
                 }
             }
             // The failure passes: the redefinition of the table will end.
-            Err(error) if error.is_race() && jobs.len() == 1 => {
+            Err(error) if error.is_race() => {
                 tracing::debug!("cannot read the keys that a result depends on: {error}");
-                for job in jobs {
-                    reader.shared.keys_unknown(job);
-                }
+                reader.shared.key_queries_failed(jobs, Failure::Raced);
             }
             Err(error) => {
                 once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
@@ -82,6 +80,7 @@ fn failure(error: &ServiceError) -> Failure {
         ServiceError::Query(Error::TooLarge(_)) => Failure::Costly,
         ServiceError::Query(error @ Error::Server(_)) => match error.sqlstate() {
             Some(QUERY_CANCELED) => Failure::Costly,
+            Some(INSUFFICIENT_PRIVILEGE) => Failure::Forbidden,
             Some(state) if state.starts_with(SESSION_ENDED) => Failure::Broken,
             _ => Failure::Refused,
         },
@@ -187,7 +186,8 @@ mod tests {
         };
         assert_eq!(server("57014"), Failure::Costly, "statement_timeout");
         assert_eq!(failure(&ServiceError::Query(Error::TooLarge(1))), Failure::Costly);
-        for refused in ["42501", "42P01", "22012", "XX000"] {
+        assert_eq!(server("42501"), Failure::Forbidden);
+        for refused in ["22012", "XX000"] {
             assert_eq!(server(refused), Failure::Refused, "{refused}");
         }
         assert_eq!(failure(&ServiceError::UnexpectedAnswer("keys")), Failure::Refused);
