@@ -47,6 +47,7 @@ pub(crate) fn binary_operator(op: &BinaryOperator) -> Result<Option<String>, Str
         | B::AtArrow
         | B::ArrowAt
         | B::HashMinus
+        | B::LtDashGt
         | B::AtQuestion
         | B::Question
         | B::QuestionAnd

@@ -13,12 +13,13 @@ const SCHEMA: &str = "
     insert into author values (1, 'Anna Seghers'), (2, 'Anne Frank'), (3, 'Thomas Mann'), (4, 'Heinrich Mann');
     create index on author using gin (name gin_trgm_ops);";
 
-const READS: [&str; 5] = [
+const READS: [&str; 6] = [
     "select id, name from author where name % 'Thomas Man' order by id",
     "select id from author order by similarity(name, 'Anne Seghers') desc, id limit 2",
     "select id from author where similarity(name, 'Heinrich') > 0.4 order by id",
     "select word_similarity('Mann', name), show_trgm(name) from author where id = 3",
     "select id from author where id % 2 = 1 order by id",
+    "select id, name <-> 'Thomas Man' from author order by name <-> 'Thomas Man', id limit 2",
 ];
 
 fn searches_hit(version: Version) -> Result<()> {
@@ -55,7 +56,10 @@ fn searches_hit(version: Version) -> Result<()> {
     // A user-defined operator is another one.
     pair.database.run(
         "create function near(text, text) returns boolean language sql as 'select true';
-         create schema own; create operator own.% (leftarg = text, rightarg = text, function = near)",
+         create function far(text, text) returns float4 language sql as 'select 1::float4';
+         create schema own; create operator own.% (leftarg = text, rightarg = text, function = near);
+         create operator own.<-> (leftarg = text, rightarg = text, function = far)",
     )?;
-    never_hits(&pair, &mut pair.connect()?, READS[0], "user_defined")
+    never_hits(&pair, &mut pair.connect()?, READS[0], "user_defined")?;
+    never_hits(&pair, &mut pair.connect()?, READS[5], "user_defined")
 }

@@ -131,9 +131,11 @@ made(name, arguments, of_known) AS (
   FROM pg_proc p WHERE (p.pronamespace <> 'pg_catalog'::regnamespace OR p.oid >= 16384)
    AND p.oid NOT IN (SELECT objid FROM of_texts WHERE classid = 'pg_proc'::regclass))";
 
+/// Distances of vectors are not known: an index may find rows by settings that are not in the key.
 const USER_OPERATORS: &str = "
 made(name, arguments, of_known) AS (
   SELECT o.oprname, ARRAY[o.oprleft, o.oprright], o.oid IN (SELECT objid FROM members WHERE classid = 'pg_operator'::regclass)
+   AND NOT (oprname = '<->' AND EXISTS (SELECT FROM pg_type WHERE oid = oprright AND typname IN ('vector', 'halfvec', 'sparsevec')))
   FROM pg_operator o WHERE (o.oprnamespace <> 'pg_catalog'::regnamespace OR o.oid >= 16384)
    AND o.oid NOT IN (SELECT objid FROM of_texts WHERE classid = 'pg_operator'::regclass))";
 
