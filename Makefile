@@ -33,8 +33,8 @@ FUZZ_SECONDS ?= 3600
 TAG_CHANGES ?= 100000
 # End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come. So do the other crates' tests on
 # real servers.
-E2E_THREADS ?= 6
-CRATE_THREADS ?= 4
+E2E_THREADS ?= 5
+CRATE_THREADS ?= 2
 
 # Where cargo puts its output; FRESHET_BIN is the binary that the end-to-end tests start.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)

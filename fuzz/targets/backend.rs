@@ -3,7 +3,9 @@
 #![no_main]
 
 use freshet_fuzz::{bounded, cuts, put_count, put_length};
-use freshet_wire::postgres::backend::{DATA_ROW, data_row, is_fatal, put_error, put_text_description, put_text_result, rows};
+use freshet_wire::postgres::backend::{
+    DATA_ROW, data_row, is_fatal, put_error, put_text_description, put_text_result, rows,
+};
 use freshet_wire::postgres::frame::{HEADER_BYTES, header};
 use freshet_wire::postgres::frontend::{put_bind_execute, put_close_statement, put_parse};
 use libfuzzer_sys::fuzz_target;

@@ -6,7 +6,7 @@ use freshet_units::MemorySize;
 use crate::running::{At, ask};
 
 /// The same minimum as in the statement's grammar.
-pub(crate) const BYTES_MIN: u64 = 1 << 20;
+const BYTES_MIN: u64 = 1 << 20;
 
 /// Options of `freshet memory`.
 #[derive(Clone, Debug, clap::Args)]

@@ -177,12 +177,12 @@ impl Peer {
 
     /// Receives once if there is space. Ready: bytes arrived, or the peer closed its side.
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Mostly it is: three times of four at a hit.
-        if self.is_silent() { Poll::Pending } else { self.poll_receive_most(cx, usize::MAX) }
+        // Mostly it is silent: three times of four at a hit.
+        if self.find_silent() { Poll::Pending } else { self.poll_receive_most(cx, usize::MAX) }
     }
 
-    /// Nothing has come, and the task is woken when something does.
-    fn is_silent(&mut self) -> bool {
+    /// Asks the socket without a call. True: nothing has come, and the task is woken when something does.
+    fn find_silent(&mut self) -> bool {
         let is_silent = self.socket.is_silent();
         if is_silent {
             self.input.lend_no_more();
@@ -192,7 +192,7 @@ impl Peer {
 
     /// The same, with a limit of bytes: those behind may be for another reader.
     pub(crate) fn poll_receive_most(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
-        if self.ended || self.input.is_full() || self.is_silent() {
+        if self.ended || self.input.is_full() || self.find_silent() {
             return Poll::Pending;
         }
         let spare = self.input.spare();

@@ -630,7 +630,7 @@ fn passes() {
         ("SELECT initcap(b) FROM plain", "user_defined"),
         ("SELECT pg_catalog.initcap(b) FROM plain", "plain(*)"),
         ("SELECT b ~ 'x' FROM plain", "user_defined"),
-        ("SELECT b <-> 'x' FROM plain", "operator"),
+        ("SELECT b <-> 'x' FROM plain", "plain(*)"),
         ("SELECT p.fullname FROM plain p", "construct"),
         ("SELECT q.fullname FROM (SELECT * FROM plain) q", "user_defined"),
         ("SELECT (p).fullname FROM plain p", "construct"),

@@ -104,7 +104,8 @@ fn options() -> Result<()> {
         (&["demo"], "`freshet-bench demo`"),
     ] {
         let name = if heading.starts_with("`freshet-bench") { "freshet-bench" } else { "freshet" };
-        let names = first_column(chapter(&page, heading)?).filter(|name| name.starts_with("--") && *name != "--log");
+        let names = first_column(chapter(&page, heading)?)
+            .filter(|name| name.starts_with("--") && !["--log", "--log-format"].contains(name));
         let documented = names.map(|name| name.split(' ').next().unwrap_or_default().to_owned()).collect();
         for command in commands {
             let Some(program) = options_of(name, command)? else { return Ok(()) };

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use freshet_cache::{Cache, Limits};
 use freshet_net::conninfo::Secret;
 use freshet_net::mysql::Upstream;
@@ -27,7 +27,6 @@ use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
 use crate::logging::SetFilter;
-use crate::memory::BYTES_MIN;
 use crate::{logging, stop, web};
 
 /// How long the change stream may take to end, after everything else has ended.
@@ -183,9 +182,7 @@ impl ServeArgs {
         } else {
             freshet_net::Upstream::parse(&self.upstream).map(drop).map_err(anyhow::Error::from)
         };
-        let too_little = (self.memory.0 < BYTES_MIN).then(|| anyhow!("a memory limit has at least {BYTES_MIN} bytes"));
         let checks = [
-            ("memory", too_little),
             ("upstream", upstream.err()),
             ("upstream_password_file", self.upstream_password().err()),
             ("listen", listen_addresses(&self.listen, mysql).err()),
