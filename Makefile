@@ -31,8 +31,8 @@ ARGS ?=
 SOAK_SECONDS ?= 50
 FUZZ_SECONDS ?= 3600
 TAG_CHANGES ?= 100000
-# End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come. So do the other crates' tests on
-# real servers.
+# End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come. Those of the other crates mostly
+# compute.
 E2E_THREADS ?= 5
 CRATE_THREADS ?= 2
 

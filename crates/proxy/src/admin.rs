@@ -131,17 +131,13 @@ fn reload(shared: &Shared, asker: &Asker<'_>) -> Result<Table, AdminError> {
     Ok(Table { columns: columns(&Admin::Reload), rows: rows.into_iter().map(Vec::from).collect() })
 }
 
-fn digest(query: &NormalizedQuery) -> String {
-    format!("{:016x}", query.digest)
-}
-
 fn caches(shared: &Shared) -> Table {
     let row = |query: &NormalizedQuery| {
         let figures = &query.figures;
         let (hits, fills) = (figures.hits(), figures.fills.load(Relaxed));
         let micros = figures.fill_answers.nanos() / 1000 / fills.max(1);
         vec![
-            digest(query),
+            query.digest_text(),
             query.text.to_string(),
             hits.all.to_string(),
             fills.to_string(),
@@ -159,7 +155,7 @@ fn proxied(shared: &Shared) -> Table {
     let row = |query: &NormalizedQuery| {
         let reason = query.figures.reason();
         vec![
-            digest(query),
+            query.digest_text(),
             query.text.to_string(),
             query.figures.passed.load(Relaxed).to_string(),
             reason.as_ref().map_or("", Reason::label).to_owned(),
@@ -265,7 +261,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         .statement_under(asker.modes, query.as_bytes())
         .map_err(|reason| invalid(format!("EXPLAIN CACHE: {reason}")))?;
     let query = &statement.query;
-    let mut pairs = vec![("digest", digest(query)), ("query", query.text.to_string())];
+    let mut pairs = vec![("digest", query.digest_text()), ("query", query.text.to_string())];
     let Some(context) = asker.context else {
         let reason = asker.obstacle.as_ref().map_or("the session is not known yet".to_owned(), Reason::to_string);
         pairs.push(("cached", format!("no: {reason}")));

@@ -28,7 +28,7 @@ impl HitLatency {
 
     /// How many.
     pub(crate) fn count(&self) -> u64 {
-        self.0.iter().map(|cells| cells.0.read().count()).sum()
+        self.0.iter().map(|cells| cells.0.count()).sum()
     }
 
     pub(crate) fn read(&self) -> Histogram {
@@ -57,6 +57,11 @@ impl<const N: usize> Latency<N> {
         if let Some(cell) = self.0.get(octave.min(N - 1)) {
             cell.fetch_add(count, Relaxed);
         }
+    }
+
+    /// How many.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().map(|cell| cell.load(Relaxed)).sum()
     }
 
     pub(crate) fn read(&self) -> Histogram {

@@ -19,8 +19,25 @@ pub(crate) struct WorkerCounters {
     pub(crate) passed: AtomicU64,
     pub(crate) answers: Answers,
     pub(crate) sessions: AtomicU64,
-    /// Few: scanning them is faster than searching a tree.
-    passed_by_reason: Mutex<Vec<(&'static str, u64)>>,
+    passed_by_reason: Mutex<ByReason>,
+}
+
+/// How many statements passed for each reason, by [`Reason::label`]. Few: scanning them is faster than searching a tree.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByReason(Vec<(&'static str, u64)>);
+
+impl ByReason {
+    pub(crate) fn count(&mut self, reason: &Reason) {
+        let label = reason.label();
+        match self.0.iter_mut().find(|(other, _)| *other == label) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((label, 1)),
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[(&'static str, u64)] {
+        &self.0
+    }
 }
 
 /// What the database took for its answers.
@@ -34,6 +51,11 @@ impl Answers {
     pub(crate) fn note(&self, took: Nanos) {
         self.latency.note(took);
         self.nanos.fetch_add(took, Relaxed);
+    }
+
+    /// How many.
+    pub(crate) fn count(&self) -> u64 {
+        self.latency.count()
     }
 
     /// All together.
@@ -66,12 +88,7 @@ impl WorkerCounters {
 
     pub(crate) fn count_passed(&self, reason: &Reason) {
         self.passed.fetch_add(1, Relaxed);
-        let mut by_reason = self.passed_by_reason.lock().unwrap_or_else(PoisonError::into_inner);
-        let label = reason.label();
-        match by_reason.iter_mut().find(|(other, _)| *other == label) {
-            Some((_, count)) => *count += 1,
-            None => by_reason.push((label, 1)),
-        }
+        self.passed_by_reason.lock().unwrap_or_else(PoisonError::into_inner).count(reason);
     }
 }
 
@@ -113,7 +130,7 @@ impl Metrics {
 
     /// Hits.
     pub fn hits(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.hits.read().count()).sum()
+        self.workers.iter().map(|worker| worker.hits.count()).sum()
     }
 
     /// How long they took, from the look-up to the answer in the output buffer.
@@ -153,7 +170,7 @@ impl Metrics {
     pub fn passed_by_reason(&self) -> Vec<PassedCount> {
         let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
         for worker in &self.workers {
-            for (reason, count) in &*worker.passed_by_reason.lock().unwrap_or_else(PoisonError::into_inner) {
+            for (reason, count) in worker.passed_by_reason.lock().unwrap_or_else(PoisonError::into_inner).all() {
                 *all.entry(reason).or_default() += count;
             }
         }

@@ -109,7 +109,7 @@ impl Verifier {
                 self.different.fetch_add(1, Relaxed);
                 query.disable();
                 tracing::error!(
-                    digest = format!("{:016x}", query.digest),
+                    digest = query.digest_text(),
                     statement = &*query.text,
                     "ALARM: an answer from the cache differs from the database's; the statement is not cached any more"
                 );

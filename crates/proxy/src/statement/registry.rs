@@ -139,6 +139,11 @@ impl NormalizedQuery {
         }
     }
 
+    /// Its digest in hexadecimal, as it is shown.
+    pub(crate) fn digest_text(&self) -> String {
+        format!("{:016x}", self.digest)
+    }
+
     /// The temporary tables that it may create and the code that it may run, besides the temporary table that its text creates.
     pub(crate) fn code(&self) -> &Arc<Code> {
         self.code.get_or_init(|| {

@@ -46,13 +46,13 @@ impl QueryReport {
         let figures = &query.figures;
         let (filled, passed) = (figures.fill_answers.read(), figures.pass_answers.read());
         let hit_latency = figures.hits.read();
-        let (hits, fills) = (hit_latency.count(), figures.fills.load(Relaxed));
-        let each_fill = if fills == 0 { 0.0 } else { filled.seconds / fills as f64 };
+        let (hits, answers) = (hit_latency.count(), figures.fill_answers.count());
+        let each_fill = if answers == 0 { 0.0 } else { filled.seconds / answers as f64 };
         Self {
-            digest: format!("{:016x}", query.digest),
+            digest: query.digest_text(),
             query: query.text.to_string(),
             hits,
-            fills,
+            fills: figures.fills.load(Relaxed),
             passed: figures.passed.load(Relaxed),
             passed_by_reason: figures.passed_by_reason(),
             reason: figures.reason(),
@@ -108,7 +108,7 @@ impl Advice {
             return None; // it was published meanwhile
         }
         Some(Self {
-            digest: format!("{:016x}", query.digest),
+            digest: query.digest_text(),
             query: query.text.to_string(),
             passed,
             seconds: figures.pass_answers.read().seconds,

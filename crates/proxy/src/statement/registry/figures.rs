@@ -7,7 +7,7 @@ use freshet_cache::admission::{Hits, Worth};
 use freshet_types::{Nanos, Reason};
 
 use crate::latency::HitLatency;
-use crate::metrics::Answers;
+use crate::metrics::{Answers, ByReason};
 use crate::statement::registry::NormalizedQuery;
 
 /// The figures of one normalized query, for SHOW and the metrics.
@@ -49,8 +49,7 @@ pub(crate) struct StatementFigures {
 struct Reasons {
     /// The last one.
     last: Option<Reason>,
-    /// How often it passed for each, by [`Reason::label`].
-    passed: Vec<(&'static str, u64)>,
+    passed: ByReason,
 }
 
 impl StatementFigures {
@@ -61,7 +60,7 @@ impl StatementFigures {
 
     /// How often it passed for each reason, by [`Reason::label`].
     pub(crate) fn passed_by_reason(&self) -> Vec<(&'static str, u64)> {
-        self.reasons().passed.clone()
+        self.reasons().passed.all().to_vec()
     }
 
     fn reasons(&self) -> MutexGuard<'_, Reasons> {
@@ -111,11 +110,7 @@ impl NormalizedQuery {
         self.figures.passed.fetch_add(1, Relaxed);
         let mut reasons = self.figures.reasons();
         reasons.note(reason);
-        let label = reason.label();
-        match reasons.passed.iter_mut().find(|(other, _)| *other == label) {
-            Some((_, count)) => *count += 1,
-            None => reasons.passed.push((label, 1)),
-        }
+        reasons.passed.count(reason);
     }
 
     /// An answer that was to be cached cannot be, for a reason that will recur.
