@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -26,6 +25,16 @@ const PASSED: &str = "SELECT title FROM title WHERE title_id = 1 AND now() IS NO
 struct Traced {
     child: Child,
     path: PathBuf,
+    workers: Vec<PathBuf>,
+}
+
+/// The workers' threads, as folders of /proc.
+fn workers(pid: u32) -> Result<Vec<PathBuf>> {
+    let tasks: Vec<PathBuf> =
+        fs::read_dir(format!("/proc/{pid}/task"))?.map(|task| Ok(task?.path())).collect::<Result<_>>()?;
+    let is_worker =
+        |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("worker-"));
+    Ok(tasks.into_iter().filter(is_worker).collect())
 }
 
 /// The system calls in a trace.
@@ -42,24 +51,17 @@ impl Traced {
         let path = std::env::temp_dir().join(format!("freshet-calls-{pid}-{name}"));
         let mut command = Command::new("strace");
         command.args(["-q", "-e", "trace=recvfrom,sendto,read,write,readv,writev,recvmsg,sendmsg", "-o"]).arg(&path);
-        let mut workers = 0;
-        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-            let task = task?;
-            if fs::read_to_string(task.path().join("comm"))?.starts_with("worker-") {
-                command.arg("-p").arg(task.file_name());
-                workers += 1;
-            }
+        let workers = workers(pid)?;
+        ensure!(!workers.is_empty(), "no workers");
+        for worker in &workers {
+            command.arg("-p").args(worker.file_name());
         }
-        ensure!(workers > 0, "no workers");
         let Ok(child) = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn() else { return Ok(None) };
-        let traced = Self { child, path };
+        let traced = Self { child, path, workers };
         eventually(PATIENCE, || {
-            for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-                let task = task?.path();
-                if fs::read_to_string(task.join("comm"))?.starts_with("worker-") {
-                    let status = fs::read_to_string(task.join("status"))?;
-                    ensure!(!status.contains("TracerPid:\t0\n"), "not attached yet");
-                }
+            for worker in &traced.workers {
+                let status = fs::read_to_string(worker.join("status"))?;
+                ensure!(!status.contains("TracerPid:\t0\n"), "not attached yet");
             }
             Ok(())
         })?;
@@ -67,7 +69,14 @@ impl Traced {
     }
 
     fn finish(mut self) -> Result<Calls> {
-        sleep(Duration::from_millis(100)); // the last call has returned
+        // The last call has returned.
+        eventually(PATIENCE, || {
+            for worker in &self.workers {
+                let status = fs::read_to_string(worker.join("status"))?;
+                ensure!(status.contains("State:\tS"), "a worker has not come to rest");
+            }
+            Ok(())
+        })?;
         ensure!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status()?.success(), "kill");
         self.child.wait()?;
         let text = fs::read_to_string(&self.path)?;

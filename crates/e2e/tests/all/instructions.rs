@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::join_keys::stage::{Session, Stage, Which};
 use crate::mysql::support::packets::Value as MysqlValue;
 use crate::mysql::support::{Kind, Statement};
-use crate::support::{Version, frames};
+use crate::support::{Version, frames, time_passes};
 
 /// Times each statement is run while it is counted.
 const RUNS: u32 = 1000;
@@ -207,7 +206,7 @@ impl Counted {
             }
             let threads = self.count(|| {
                 direct.run(&format!("UPDATE counted SET touched = touched + 1 WHERE id < {changes}"))?;
-                sleep(WINDOW);
+                time_passes("the window of the measurement", WINDOW);
                 Ok(())
             })?;
             counts.push(*threads.get(&1).context("no main thread")?);

@@ -6,7 +6,7 @@
 use anyhow::{Result, ensure};
 
 use super::{SCHEMA, SEEN_WITHIN, until_hit};
-use crate::support::{Database, Metrics, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Database, Metrics, PATIENCE, Pair, RawClient, Version, eventually, on_both, rest, rest_within};
 
 on_both!(
     through_freshet,
@@ -146,15 +146,20 @@ fn as_it_is(database: &Database, client: &mut RawClient, read: &str, change: &st
     Ok(())
 }
 
+/// Freshet has no stream, if it does not catch up within this.
+const CATCH_UP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Lets a read come from the cache if it ever does: not every one can at every moment.
 fn warm(pair: &Pair, client: &mut RawClient, read: &str) -> Result<bool> {
-    for _ in 0..20 {
+    for _ in 0..5 {
         let before = pair.freshet.metrics()?;
         client.query(read)?;
         if pair.freshet.metrics()?.hits() > before.hits() {
             return Ok(true);
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        if rest_within(CATCH_UP_MAX).is_err() {
+            return Ok(false);
+        }
     }
     Ok(!pair.freshet.is_there())
 }
@@ -316,7 +321,7 @@ fn the_rest_stays(version: Version) -> Result<()> {
         pair.database.run(change)?;
         // The next look at the catalogue has been taken once a change behind it is seen.
         until_hit(&pair, &mut c, read)?;
-        std::thread::sleep(std::time::Duration::from_millis(600));
+        rest();
         until_hit(&pair, &mut c, read)?;
         let after = pair.freshet.metrics()?;
         ensure!(flushed(&before) == flushed(&after), "{change}: {:?} then {:?}", flushed(&before), flushed(&after));

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tokio_postgres::types::Type;
 
 use super::SCHEMA;
-use crate::support::{Pair, Version, connect, on_both};
+use crate::support::{Pair, Version, connect, on_both, pace_async};
 
 on_both!(tokio_postgres, tokio_postgres_pipelines);
 
@@ -30,14 +30,14 @@ fn tokio_postgres(version: Version) -> Result<()> {
                 ensure!(row.get::<_, i32>(0) == votes, "round {round}: {row:?}");
                 let row = client.query_typed("select votes from film where id = $1", &[(&1_i32, Type::INT4)]).await?;
                 ensure!(row[0].get::<_, i32>(0) == votes, "round {round}: {row:?}");
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                pace_async(Duration::from_millis(10)).await;
             }
         }
         // A statement that is prepared once and executed often.
         for _ in 0..50 {
             let row = client.query_one(&prepared, &[&1_i32]).await?;
             ensure!(row.get::<_, i32>(1) == 1049, "{row:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            pace_async(Duration::from_millis(20)).await;
         }
         let transaction = client.transaction().await?;
         transaction.execute("update film set votes = 0 where id = 1", &[]).await?;

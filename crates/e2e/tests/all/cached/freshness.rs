@@ -8,7 +8,7 @@ use freshet_testbed::Settings;
 use super::{SCHEMA, SEEN_WITHIN, until_hit};
 use crate::support::frames::{sync, unnamed};
 use crate::support::relaying::{listen, pass_on};
-use crate::support::{Database, Freshet, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Database, Freshet, Pair, RawClient, Version, eventually, on_both, under_way};
 
 on_both!(
     a_write_around_is_seen,
@@ -312,7 +312,7 @@ fn reads_of_a_far_database(version: Version) -> Result<()> {
     let database = Database::create(version.start(&Settings::default())?)?;
     database.run(SCHEMA)?;
     let near = database.address();
-    let far = listen(near, |client, server| pass_on(client, server, |_| {}, |_| std::thread::sleep(WAY)))?;
+    let far = listen(near, |client, server| pass_on(client, server, |_| {}, |_| under_way(WAY)))?;
     let url = database.url().replace(&near.to_string(), &far.to_string()) + "?sslmode=disable";
     let freshet = Freshet::start_unready(near, &url, &[])?;
     freshet.wait_ready()?;

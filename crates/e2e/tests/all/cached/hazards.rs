@@ -86,7 +86,7 @@ fn a_row_filter_put_on_by_others(version: Version) -> Result<()> {
     let read = "select title from film where id = 1";
     until_hit(&pair, &mut pair.connect()?, read)?;
     pair.database.run("alter publication freshet set table film where (id > 100)")?;
-    std::thread::sleep(Duration::from_millis(1500));
+    rest();
     pair.connect()?.value(read)?;
     pair.database.run("update film set title = 'unseen by the stream' where id = 1")?;
     settles_at(&pair, read, "unseen by the stream")

@@ -1,13 +1,12 @@
 //! Sessions that miss while another session fills the same key wait for this fill, and get no older state because of it.
 
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
 
 use super::until_hit;
-use crate::support::{Database, Message, Pair, RawClient, Version, on_both};
+use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
 on_both!(one_runs_for_all, nobody_misses_their_own_write);
 
@@ -20,6 +19,10 @@ const SESSIONS: usize = 6;
 fn slow(number: usize) -> String {
     format!("select count(*) from number a, number b where (a.v + b.v) % 97 < {number}")
 }
+
+/// How many sessions run such a query.
+const RUNNING: &str = "select count(*) from pg_stat_activity where datname = current_database() and state = 'active'
+    and query like '%number b where%' and pid <> pg_backend_pid()";
 
 fn sessions(pair: &Pair) -> Result<Vec<RawClient>> {
     let connect = || {
@@ -70,7 +73,12 @@ fn nobody_misses_their_own_write(version: Version) -> Result<()> {
         let sql = slow(round);
         let (own, expected) = thread::scope(|scope| {
             let leader = scope.spawn(|| first.query(&sql));
-            thread::sleep(Duration::from_millis(30));
+            // The server runs it.
+            eventually(PATIENCE, || {
+                let runs = leader.is_finished() || direct.value(RUNNING)? != "0";
+                ensure!(runs, "the first session's query does not run");
+                Ok(())
+            })?;
             second.run(&format!("insert into number values ({}, 0)", 10_000 + round))?;
             let answers = (second.query(&sql)?, direct.query(&sql)?);
             leader.join().map_err(|_| anyhow::anyhow!("panicked"))?.context("the first session")?;

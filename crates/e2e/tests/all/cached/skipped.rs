@@ -1,8 +1,6 @@
 //! Writes to tables on which no entry depends are acknowledged at once, and other sessions see them all the same: sessions that fill next, sessions
 //! that fill during the write, and where more tables are touched than the statement names.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use freshet_testbed::{Settings, process};
 
@@ -123,6 +121,9 @@ fn what_a_new_trigger_writes_is_seen(version: Version) -> Result<()> {
         return Ok(());
     }
     let (mut writer, mut definer, mut reader) = (pair.connect()?, pair.connect()?, pair.connect()?);
+    let mut watcher = pair.database.connect()?;
+    let waiting =
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     let read = "select votes from film where id = 70";
     for n in 1000..1020 {
         until_skipped(&pair, &mut writer, "update visit set n = 0 where id = 1")?;
@@ -130,7 +131,11 @@ fn what_a_new_trigger_writes_is_seen(version: Version) -> Result<()> {
         definer.run("begin")?;
         definer.run("create trigger counts after update on visit for each row execute function counted()")?;
         writer.send(&query(&format!("update visit set n = {n} where id = 1")))?;
-        std::thread::sleep(Duration::from_millis(5));
+        // It has been judged, and waits for the trigger's transaction.
+        eventually(PATIENCE, || {
+            ensure!(watcher.value(waiting)? == "1", "the write does not wait");
+            Ok(())
+        })?;
         definer.send(&query("commit"))?;
         writer.until(b'Z')?;
         let value = reader.value(read)?;

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 
 use super::{SCHEMA, until_hit};
 use crate::support::frames::{bind_text, describe_portal, execute, parse, query, sync, unnamed};
-use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both, rest};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both, rest, time_passes};
 
 on_both!(
     read_committed_hits_until_the_first_write,
@@ -318,7 +318,7 @@ fn an_idle_transaction_is_kept_awake(version: Version) -> Result<()> {
     c.query("begin")?;
     for _ in 0..40 {
         ensure!(c.value(READ)? == "60", "the read");
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        time_passes("longer than the time-out, in sum", std::time::Duration::from_millis(100));
     }
     ensure!(c.value("select count(*) from film where votes = -1")? == "0", "the session has ended");
     c.query("commit")?;

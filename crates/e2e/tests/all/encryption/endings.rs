@@ -163,7 +163,13 @@ fn large_results(version: Version) -> Result<()> {
     for sql in ["select repeat('x', 1000), i from generate_series(1, 50000) i", "select repeat('x', 50000000)"] {
         client.send(&frames::query(sql))?;
         // What is not read waits in the server.
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        eventually(PATIENCE, || {
+            let waits = front.database.connect()?.value(
+                "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'ClientWrite'",
+            )?;
+            ensure!(waits != "0", "no backend waits for its client");
+            Ok(())
+        })?;
         let mut bytes = 0;
         loop {
             let message = client.read_unheard()?.context("closed")?;

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, block_on, wrong_password};
-use crate::support::{Version, on_both_at_length};
+use crate::support::{PATIENCE, Version, eventually_async, on_both_at_length};
 
 on_both_at_length!(cancel_requests, replication_connections, many_at_once, unix_sockets);
 
@@ -21,9 +21,11 @@ fn cancel_requests(version: Version) -> Result<()> {
         let sleep = client.simple_query("select pg_sleep(60)");
         let cancel = async {
             let active = "select count(*) from pg_stat_activity where query like 'select pg_sleep%' and usename = ";
-            while guarded.database.connect()?.value(&format!("{active}'{user}'"))? == "0" {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
+            eventually_async(PATIENCE, async || {
+                ensure!(guarded.database.connect()?.value(&format!("{active}'{user}'"))? != "0", "it does not run");
+                Ok(())
+            })
+            .await?;
             let stream = tokio::net::TcpStream::connect(freshet.address).await?;
             token.cancel_query_raw(stream, tokio_postgres::NoTls).await?;
             anyhow::Ok(())

@@ -1,7 +1,6 @@
 //! Sessions that miss while another session fills the same key wait for this fill, and get no older state because of it.
 
 use std::thread;
-use std::time::Duration;
 
 use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
@@ -19,6 +18,10 @@ const SESSIONS: usize = 6;
 fn slow(number: usize) -> String {
     format!("SELECT COUNT(*) FROM number a, number b WHERE (a.v + b.v) % 97 < {number}")
 }
+
+/// How many sessions run such a query.
+const RUNNING: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE command IN ('Query', 'Execute')
+    AND info LIKE '%number b WHERE%' AND id <> CONNECTION_ID()";
 
 fn sessions(pair: &Pair) -> Result<Vec<RawClient>> {
     let connect = || {
@@ -76,7 +79,12 @@ fn nobody_misses_their_own_write(kind: Kind) -> Result<()> {
         let sql = slow(round);
         let (own, expected) = thread::scope(|scope| {
             let leader = scope.spawn(|| first.value(&sql));
-            thread::sleep(Duration::from_millis(30));
+            // The server runs it.
+            eventually(PATIENCE, || {
+                let runs = leader.is_finished() || direct.value(RUNNING)? != "0";
+                ensure!(runs, "the first session's query does not run");
+                Ok(())
+            })?;
             second.run(&format!("INSERT INTO number VALUES ({}, 0)", 10_000 + round))?;
             let answers = (second.value(&sql)?, direct.value(&sql)?);
             leader.join().map_err(|_| anyhow::anyhow!("panicked"))?.context("the first session")?;

@@ -3,7 +3,6 @@
 //! The logins themselves are in `login::secrets`; these tests cover every path of a value through Freshet.
 
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +11,9 @@ use freshet_testbed::{Settings, process};
 use super::{SCHEMA, rows, tags};
 use crate::cached::until_hit;
 use crate::support::frames::{self, bind_text, execute, parse, sync, unnamed};
-use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length, program};
+use crate::support::{
+    Database, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length, program, time_passes,
+};
 
 on_both_at_length!(no_value_is_logged, a_process_without_a_processor_says_so, so_does_one_whose_database_has_none);
 
@@ -70,7 +71,7 @@ fn a_process_without_a_processor_says_so(version: Version) -> Result<()> {
         || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.value("freshet_main_thread_scheduling_delay_seconds_total"));
     let before = late()?;
     process::pause(pid)?;
-    thread::sleep(Duration::from_secs(1));
+    time_passes("a second without a processor", Duration::from_secs(1));
     process::resume(pid)?;
     eventually(PATIENCE, || {
         ensure!(late()? - before > 0.5, "late by {} s", late()? - before);
@@ -91,7 +92,7 @@ fn so_does_one_whose_database_has_none(version: Version) -> Result<()> {
     let pids = pids.iter().flatten().map(|pid| Ok(pid.parse()?)).collect::<Result<Vec<u32>>>()?;
     ensure!(!pids.is_empty(), "nobody asks for the end of the log");
     pids.iter().try_for_each(|pid| process::pause(*pid))?;
-    thread::sleep(Duration::from_secs(1));
+    time_passes("a second without a processor", Duration::from_secs(1));
     pids.iter().try_for_each(|pid| process::resume(*pid))?;
     eventually(PATIENCE, || {
         ensure!(late()? - before > 0.5, "late by {} s", late()? - before);

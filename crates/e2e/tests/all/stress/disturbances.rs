@@ -1,7 +1,6 @@
 //! Faults during the load, repeated until the run is over.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,6 +8,7 @@ use freshet_testbed::{Server, process};
 
 use super::STALENESS_MAX;
 use super::stage::{Random, Stage};
+use crate::support::time_passes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -54,7 +54,7 @@ impl Disturbance {
                 Self::Standby => {
                     if let Some(standby) = standby {
                         standby.pause_receiver()?;
-                        thread::sleep(pause);
+                        time_passes("the disturbance", pause);
                         standby.resume_receiver()?;
                     }
                     random.nap(200);
@@ -77,7 +77,7 @@ impl Disturbance {
                 }
                 Self::Crashes => {
                     random.nap(4000);
-                    thread::sleep(Duration::from_secs(2));
+                    time_passes("work without it", Duration::from_secs(2));
                     let whom = if random.percent(50) { "walsender" } else { &stage.database.name };
                     if let Some(pid) = child(&server, whom, &mut random)? {
                         // It may have ended meanwhile.
@@ -91,7 +91,7 @@ impl Disturbance {
                 }
                 Self::Restarts => {
                     random.nap(2000);
-                    thread::sleep(Duration::from_secs(2));
+                    time_passes("work without it", Duration::from_secs(2));
                     stage.replace_freshet(options)?;
                 }
             }
@@ -106,7 +106,7 @@ impl Disturbance {
 fn stop_and_go(pid: Option<u32>, pause: Duration) {
     let Some(pid) = pid else { return };
     if process::pause(pid).is_ok() {
-        thread::sleep(pause);
+        time_passes("the disturbance", pause);
         // It may have ended meanwhile.
         let _ = process::resume(pid);
     }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::ledger::{KeyId, Ledger, Row, Seen, Span, Table};
 use super::line::Line;
 use super::stage::{Random, Stage};
+use crate::support::pace;
 
 /// How long the reads go on after the commit: past D.
 const AFTER: Duration = Duration::from_millis(2500);
@@ -80,7 +81,7 @@ impl Founder {
                 stage.violated(format!("{sql}\n  answered {rows:?}\n  {what}"));
             }
             // Patience: a session may hit only when the stream has caught up with its last read from the server.
-            std::thread::sleep(Duration::from_millis(80 + self.random.below(80)));
+            pace(Duration::from_millis(80 + self.random.below(80)));
         }
         Ok(())
     }

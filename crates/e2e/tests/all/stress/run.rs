@@ -17,7 +17,7 @@ use super::readers::{Manner, Reader};
 use super::stage::{Cast, READS_MIN, Random, SCHEMA, Stage, WRITES_MIN};
 use super::writers::Writer;
 use super::{SEARCH_SECONDS, SECONDS, STALENESS_MAX};
-use crate::support::{Database, Freshet, Version};
+use crate::support::{Database, Freshet, Version, time_passes};
 
 /// Less than this tests nothing.
 const HITS_MIN: u64 = 100;
@@ -230,7 +230,7 @@ fn keys_of_writer(stage: &Stage, writer: usize) -> Vec<KeyId> {
 fn compare_at_rest(stage: &Stage, random: &mut Random) -> Result<()> {
     let ready = stage.freshet().wait_ready();
     ready.or_else(|error| Err(error.context(stage.database.server.psql(OPEN)?)))?;
-    thread::sleep(STALENESS_MAX + Duration::from_millis(500));
+    time_passes("D, and room", STALENESS_MAX + Duration::from_millis(500));
     let (mut direct, mut through) = (stage.reconnect(false)?, stage.reconnect(true)?);
     for question in Question::some(random, &SOURCES) {
         let sql = question.sql();

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::ledger::{KeyId, Ledger, Row, Table};
 use super::line::{Line, Trouble};
 use super::{GROUPS, KINDS};
-use crate::support::{Database, Freshet, Login};
+use crate::support::{Database, Freshet, Login, pace, time_passes};
 
 const ITEMS: i32 = 30;
 pub(crate) const PARTS_PER_ITEM: i32 = 2;
@@ -81,7 +81,7 @@ impl Random {
     }
 
     pub(crate) fn nap(&mut self, milliseconds: u64) {
-        std::thread::sleep(Duration::from_micros(self.below(milliseconds * 1000)));
+        pace(Duration::from_micros(self.below(milliseconds * 1000)));
     }
 }
 
@@ -168,7 +168,7 @@ impl<P: Place> Stage<P> {
                     return Err(Trouble::Lost(format!("no new one at {address}: {how}")));
                 }
                 Err(error) if Instant::now() >= end => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_millis(30)),
+                Err(_) => pace(Duration::from_millis(30)),
                 line => return line,
             }
         }
@@ -198,7 +198,7 @@ impl<P: Place> Stage<P> {
         // The old one is killed before the new one is ready: no client can be served meanwhile.
         let address = self.database.address();
         *freshet = Freshet::spawn(address, None)?;
-        std::thread::sleep(Duration::from_millis(200));
+        time_passes("clients find nobody", Duration::from_millis(200));
         *freshet = Freshet::start_unready(address, &self.database.url(), options)?;
         *lock(&self.address) = freshet.address;
         Ok(())
@@ -232,7 +232,7 @@ impl<P: Place> Stage<P> {
             // Freshet may be down, or not answer.
             let lacks = self.figures().map_or(true, |figures| figures.hits <= least);
             self.lacks_hits.store(lacks, Relaxed);
-            std::thread::sleep(Duration::from_secs(1));
+            pace(Duration::from_secs(1));
         }
     }
 

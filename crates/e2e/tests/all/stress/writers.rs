@@ -11,6 +11,7 @@ use super::line::{Line, Trouble};
 use super::stage::{Random, Stage};
 use super::{GROUPS, KINDS};
 use crate::support::frames;
+use crate::support::pace;
 
 /// A writer and its two connections.
 pub(crate) struct Writer<'a> {
@@ -382,7 +383,7 @@ impl<'a> Writer<'a> {
                 Err(Trouble::Lost(_)) => self.direct = self.stage.reconnect(false)?,
                 Err(error) => return Err(error.into()),
             }
-            std::thread::sleep(Duration::from_millis(20));
+            pace(Duration::from_millis(20));
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn missed(connect: impl Fn() -> Result<Session> + Sync, writers_read:
                     }
                     writer.run(&format!("update t{t} set n = {n} where id = 1"))?;
                     acknowledged[t].store(n, SeqCst);
-                    std::thread::sleep(Duration::from_micros(u64::from(n.unsigned_abs() % 7) * 300));
+                    super::pace(Duration::from_micros(u64::from(n.unsigned_abs() % 7) * 300));
                 }
                 Ok(())
             }));

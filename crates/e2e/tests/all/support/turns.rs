@@ -3,12 +3,12 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::relaying::{listen, pass_on};
+use super::under_way;
 
 /// What has been said on one connection.
 struct Dialogue {
@@ -43,7 +43,7 @@ impl Turns {
                 dialogue.turns += usize::from(std::mem::take(&mut dialogue.answered));
             };
             let of_server = move |_: &[u8]| {
-                sleep(way);
+                under_way(way);
                 lock(&heard).answered = true;
             };
             pass_on(client, server, of_client, of_server)

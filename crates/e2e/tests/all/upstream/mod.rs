@@ -9,12 +9,15 @@ mod start;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Server, Settings, StopMode};
 
-use crate::support::{Database, Freshet, Login, PATIENCE, RawClient, Version, connect, eventually, frames, on_both};
+use crate::support::{
+    Database, Freshet, Login, PATIENCE, RawClient, Version, connect, eventually, eventually_async, frames, on_both,
+    pace,
+};
 use start::{Home, command};
 
 on_both!(
@@ -57,12 +60,12 @@ fn serves_with_password(freshet: &Freshet, database: &Database) -> Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let login = Login { user: "boss", database: &database.name, password: Some(PASSWORD), more: &[] };
         let client = connect(freshet.address, login).await?;
-        let deadline = Instant::now() + PATIENCE;
-        while freshet.is_there() && freshet.metrics()?.hits() == 0 {
-            ensure!(Instant::now() < deadline, "no hits");
+        eventually_async(PATIENCE, async || {
             client.query_one(READ, &[]).await?;
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            ensure!(!freshet.is_there() || freshet.metrics()?.hits() > 0, "no hits");
+            Ok(())
+        })
+        .await?;
         client.execute("update film set title = 'new' where id = 1", &[]).await?;
         let row = client.query_one(READ, &[]).await?;
         ensure!(row.get::<_, &str>(0) == "new", "{row:?}");
@@ -266,7 +269,7 @@ fn only_a_standby_where_a_primary_is_wanted(version: Version) -> Result<()> {
     for _ in 0..3 {
         let messages = RawClient::open(freshet.address)?.start(database.login())?;
         ensure!(messages.last().is_some_and(|m| m.tag == b'E'), "a client was let in to a standby: {messages:?}");
-        std::thread::sleep(Duration::from_millis(100));
+        pace(Duration::from_millis(100));
     }
     // Once the primary is back, all is well without a restart of Freshet.
     database.server.start()?;
@@ -335,11 +338,8 @@ fn unusable_connection_strings_end_the_start() -> Result<()> {
     for (upstream, expected) in table {
         let Some(mut command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let deadline = Instant::now() + PATIENCE;
-        while child.try_wait()?.is_none() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
         // If it still runs, that is the failure.
+        let _ = eventually(PATIENCE, || child.try_wait()?.context("it runs"));
         let _ = child.kill();
         let done = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&done.stderr);

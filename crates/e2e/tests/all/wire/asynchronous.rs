@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use super::SCHEMA;
 use crate::cached::until_hit;
 use crate::support::frames::{query, sync, unnamed};
-use crate::support::{Message, Pair, RawClient, Version, ensure_same, on_both, rest};
+use crate::support::{Message, Pair, RawClient, Version, ensure_same, on_both, pace, rest};
 
 on_both!(
     notifications_between_hits,
@@ -62,7 +62,7 @@ fn notifications_during_a_pipeline(version: Version) -> Result<()> {
             let notifier = scope.spawn(|| -> Result<()> {
                 let mut notifier = pair.database.connect()?;
                 (0..50).try_for_each(|number| {
-                    thread::sleep(Duration::from_millis(5));
+                    pace(Duration::from_millis(5));
                     notifier.run(&format!("notify news, '{number}'"))
                 })
             });
@@ -116,8 +116,8 @@ fn notifications_to_oneself(version: Version) -> Result<()> {
         c.exchange(&[unnamed("notify self, 'g'", &[]), unnamed("select 1/0", &[]), sync(), read()].concat(), 2)?;
         c.query("unlisten self")?;
         c.query("notify self, 'nobody listens'")?;
-        // Once this much has been said since, it comes from the cache again.
-        thread::sleep(Duration::from_millis(400));
+        // Then it comes from the cache again.
+        rest();
         c.exchange(&read(), 1)?;
         c.expect_silence()
     })

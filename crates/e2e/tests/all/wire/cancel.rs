@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::SCHEMA;
 use crate::support::frames::{cancel, copy_data, copy_done, query, ssl_request, startup_of, sync, unnamed};
-use crate::support::{Login, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Login, PATIENCE, Pair, RawClient, Version, eventually, on_both, time_passes};
 
 on_both!(long_keys, a_session_that_only_hits, a_fill, a_pipeline, copies, after_a_refused_encryption, a_transaction,);
 
@@ -70,7 +70,7 @@ fn long_keys(version: Version) -> Result<()> {
         canceller.send(&cancel(nobody))?;
         canceller.bytes_to_end()?;
     }
-    std::thread::sleep(Duration::from_millis(200));
+    time_passes("nothing is cancelled", Duration::from_millis(200));
     wait_until(&pair, "victim", "wait_event = 'PgSleep'")?;
     request(pair.address(), &key)?;
     cancelled(&mut client)?;
@@ -161,7 +161,8 @@ fn copies(version: Version) -> Result<()> {
         client.until(b'G')?;
         client.send(&copy_data(b"101\tone\n"))?;
         request(address, &client.key_data.clone())?;
-        std::thread::sleep(Duration::from_millis(100));
+        // No view of the server shows a signal that has not been looked at.
+        time_passes("the signal arrives", Duration::from_millis(100));
         client.send(&[copy_data(b"102\ttwo\n"), copy_done()].concat())?;
         cancelled(&mut client)?;
         client.query(READ)?;

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +12,7 @@ use super::SCHEMA;
 use crate::cached::until_hit;
 use crate::support::frames::query;
 use crate::support::{
-    Database, Message, PATIENCE, Pair, RawClient, Version, ensure_same, eventually, on_both_at_length,
+    Database, Message, PATIENCE, Pair, RawClient, Version, ensure_same, eventually, on_both_at_length, time_passes,
 };
 
 on_both_at_length!(
@@ -121,7 +120,7 @@ fn a_backend_is_frozen(version: Version) -> Result<()> {
     direct.query(SHORT_TRICKLE)?;
     let (mut client, pid) = running(&pair, pair.address(), SHORT_TRICKLE)?;
     process::pause(pid)?;
-    sleep(Duration::from_millis(1300));
+    time_passes("longer than D", Duration::from_millis(1300));
     until_hit(&pair, &mut other, READ)?;
     process::resume(pid)?;
     client.until(b'Z')?;
@@ -152,10 +151,10 @@ fn the_server_is_frozen(version: Version) -> Result<()> {
     for pid in &frozen {
         let _ = process::pause(*pid);
     }
-    sleep(Duration::from_millis(1500));
+    time_passes("longer than D", Duration::from_millis(1500));
     let before = pair.freshet.metrics()?.hits();
     client.send(&query(READ))?;
-    sleep(Duration::from_millis(300));
+    time_passes("nothing is answered", Duration::from_millis(300));
     let hits = pair.freshet.metrics()?.hits() - before;
     for pid in &frozen {
         let _ = process::resume(*pid);

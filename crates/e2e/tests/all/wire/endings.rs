@@ -1,6 +1,5 @@
 //! Sessions that the server ends, and statements that it cancels: the client gets the server's own message.
 
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -8,7 +7,7 @@ use anyhow::{Result, ensure};
 use super::SCHEMA;
 use crate::cached::until_hit;
 use crate::support::frames::{query, sync, unnamed};
-use crate::support::{PATIENCE, Pair, RawClient, Version, ensure_same, eventually, on_both, rest};
+use crate::support::{PATIENCE, Pair, RawClient, Version, ensure_same, eventually, on_both, rest, time_passes};
 
 on_both!(
     idle_in_a_transaction,
@@ -73,7 +72,7 @@ fn never_idle_while_it_hits(version: Version) -> Result<()> {
     for _ in 0..20 {
         let tags: String = client.query(READ)?.iter().map(|m| char::from(m.tag)).collect();
         ensure!(tags == "TDCZ", "{tags}");
-        thread::sleep(Duration::from_millis(200));
+        time_passes("longer than the time-out, in sum", Duration::from_millis(200));
     }
     let hits = pair.freshet.metrics()?.hits() - before;
     ensure!(hits >= 15 || !pair.freshet.is_there(), "{hits} hits");

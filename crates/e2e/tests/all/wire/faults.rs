@@ -7,7 +7,9 @@ use freshet_testbed::{Settings, StopMode};
 
 use super::SCHEMA;
 use crate::support::frames::{query, sync, unnamed};
-use crate::support::{Database, Freshet, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length};
+use crate::support::{
+    Database, Freshet, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length, time_passes,
+};
 
 on_both_at_length!(
     the_client_leaves_in_the_middle,
@@ -196,7 +198,7 @@ fn the_server_is_restarted_quickly(version: Version) -> Result<()> {
         let name = eventually(PATIENCE, || pair.connect()?.value("select name from item where id = 1"))?;
         // A write around Freshet is seen after D = 1 s at the latest.
         if name != format!("round {round}") {
-            std::thread::sleep(Duration::from_millis(1500));
+            time_passes("D, and room", Duration::from_millis(1500));
             let name = pair.connect()?.value("select name from item where id = 1")?;
             ensure!(name == format!("round {round}"), "stale: {name}");
         }

@@ -1,8 +1,5 @@
 //! Bind messages and results larger than any buffer stream through in bounded memory, and Freshet waits for a slow reader.
 
-use std::thread;
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
 use crate::cached::until_hit;
@@ -119,7 +116,13 @@ fn a_slow_reader(version: Version) -> Result<()> {
         stalled.send(&read.map(query).concat())?;
         c.send(&query("select id, content from large"))?;
         // While it does not read, the result waits in the server, and others are served.
-        thread::sleep(Duration::from_secs(1));
+        eventually(PATIENCE, || {
+            let waits = pair.database.connect()?.value(
+                "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'ClientWrite'",
+            )?;
+            ensure!(waits != "0", "no backend waits for its client");
+            Ok(())
+        })?;
         let mut other = pair.connect()?;
         other.query("select name from small where id = 1")?;
         other.expect_silence()?;

@@ -170,7 +170,7 @@ fn isolation_levels(version: Version) -> Result<()> {
     for level in ["read committed", "repeatable read", "serializable"] {
         let talk = |address| -> Result<_> {
             pair.database.run("update log set line = 'line 7' where id = 7")?;
-            std::thread::sleep(std::time::Duration::from_millis(1100));
+            crate::support::rest();
             let mut client = RawClient::login(address, pair.login())?;
             client.query(read)?;
             client.query(&format!("begin isolation level {level}"))?;

@@ -10,7 +10,7 @@ use freshet_testbed::{Settings, process};
 
 use crate::cached::until_hit;
 use crate::support::frames::{copy_data, copy_done, execute, parse, query, sync};
-use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, time_passes};
 
 const MEGABYTE: usize = 1 << 20;
 /// By how much the process may grow, whatever passes through it.
@@ -109,7 +109,7 @@ fn a_client_that_does_not_read() -> Result<()> {
                 ensure!(waits == "ClientWrite", "the server waits for {waits}");
                 Ok(())
             })?;
-            std::thread::sleep(Duration::from_millis(300));
+            time_passes("it goes on waiting", Duration::from_millis(300));
         }
         ensure!(skim(client)?.0 > 100 << 20, "not all came");
         Ok(())
@@ -138,7 +138,7 @@ fn a_thousand_idle_sessions() -> Result<()> {
     let each = (pair.freshet.peak_memory()? - before) / 1000;
     ensure!(each < 64 << 10, "{each} bytes for each idle session");
     let idle = cpu_seconds(&pair)?;
-    std::thread::sleep(Duration::from_secs(1));
+    time_passes("a second of silence", Duration::from_secs(1));
     let idle = cpu_seconds(&pair)? - idle;
     ensure!(idle < 0.5, "{idle} seconds of processor time in a second of silence");
     for session in sessions.iter_mut().step_by(50) {

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::{Twins, each, pair_of};
 use crate::support::frames::{query, sync, unnamed};
-use crate::support::{Version, on_both};
+use crate::support::{Version, on_both, rest};
 
 on_both!(
     results_in_other_encodings,
@@ -116,7 +116,7 @@ fn changes_reach_other_encodings(version: Version) -> Result<()> {
     }
     pair.database
         .run("update word set plain = 'changed' where latin = 'café'; update word set latin = 'ö' where id = 1")?;
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    rest();
     for (twins, by_value) in &mut clients {
         twins.exchange(by_value, 1)?;
         twins.exchange(&query(LATIN), 1)?;

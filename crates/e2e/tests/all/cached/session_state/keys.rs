@@ -1,6 +1,5 @@
 //! Settings: those that change results are in the key, all others share results.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -8,7 +7,7 @@ use freshet_testbed::Settings;
 
 use super::{READ, Twins, each, pair, pair_of, same};
 use crate::support::frames::{bind_text, execute, parse, query, sync, unnamed};
-use crate::support::{Database, Message, PATIENCE, Pair, Version, eventually, on_both};
+use crate::support::{Database, Message, PATIENCE, Pair, Version, eventually, on_both, pace, time_passes};
 
 on_both!(
     settings_with_keys_of_their_own,
@@ -431,7 +430,7 @@ fn a_reloaded_configuration_under_shared_readings(version: Version) -> Result<()
         // Shared from the second fill on, once a process has been started since the last change.
         for number in 0..20 {
             twins.fills_until_hit(&query(&read(number)))?;
-            sleep(Duration::from_millis(100));
+            pace(Duration::from_millis(100));
         }
         pair.database.server.set("bytea_output", output)?;
         let first = 100 * (round as u32 + 1);
@@ -446,7 +445,7 @@ fn a_reloaded_configuration_under_shared_readings(version: Version) -> Result<()
             Ok(())
         })?;
         // These may have passed; Freshet notices within D.
-        sleep(Duration::from_millis(1_100));
+        time_passes("D", Duration::from_millis(1_100));
         for number in (0..20).chain(first..asked + 20) {
             twins.fills_until_hit(&query(&read(number)))?;
         }

@@ -14,14 +14,12 @@ mod temporary;
 mod transactions;
 
 use std::sync::{Arc, OnceLock};
-use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Server, Settings};
 
 use crate::support::frames::query;
-use crate::support::{Database, Login, Message, PATIENCE, Pair, RawClient, Version, eventually};
+use crate::support::{Database, Login, Message, PATIENCE, Pair, RawClient, Version, eventually, rest};
 
 /// Columns whose text depends on the session's settings.
 const SCHEMA: &str = "
@@ -145,9 +143,10 @@ impl<'a> Twins<'a> {
     fn passes_as(&mut self, read: &[u8], reason: &str) -> Result<()> {
         let before = self.pair.freshet.metrics()?;
         let name = read.escape_ascii();
-        for _ in 0..3 {
+        for _ in 0..2 {
             self.exchange(read, 1)?;
-            sleep(Duration::from_millis(60));
+            self.exchange(read, 1)?;
+            rest();
         }
         if self.pair.freshet.is_there() {
             let after = self.pair.freshet.metrics()?;

@@ -121,7 +121,7 @@ fn execute_sees_what_others_commit(version: Version) -> Result<()> {
         twins.run(&["execute p(2)"])?;
         rest();
         pair.database.run(&format!("update sample set name = '{name}' where id = 2"))?;
-        std::thread::sleep(std::time::Duration::from_millis(1100));
+        rest();
         twins.run(&["execute p(2)"])?;
     }
     Ok(())

@@ -1,13 +1,12 @@
 //! A distant database: the client's next statement arrives before the answers to Freshet's own queries.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use crate::mysql::support::{Database, Kind, RawClient, on_both};
 use crate::support::relaying::{listen, pass_on};
-use crate::support::{Freshet, PATIENCE, eventually};
+use crate::support::{Freshet, PATIENCE, eventually, under_way};
 
 on_both!(reads_of_a_far_database);
 
@@ -17,7 +16,7 @@ fn reads_of_a_far_database(kind: Kind) -> Result<()> {
     let database = Database::create(kind.start(&Kind::settings())?)?;
     database.run("CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20)); INSERT INTO item VALUES (7, 'seven')")?;
     let near = database.address();
-    let far = listen(near, |client, server| pass_on(client, server, |_| {}, |_| sleep(WAY)))?;
+    let far = listen(near, |client, server| pass_on(client, server, |_| {}, |_| under_way(WAY)))?;
     let url = database.url().replace(&near.to_string(), &far.to_string()) + "?ssl-mode=disabled";
     let freshet = Freshet::start_unready(near, &url, &[])?;
     freshet.wait_ready()?;

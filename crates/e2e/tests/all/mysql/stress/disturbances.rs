@@ -1,7 +1,6 @@
 //! Faults during the load, repeated until the run is over.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,6 +11,7 @@ use super::stage::{Place, Stage};
 use crate::mysql::support::{Kind, RawClient};
 use crate::stress::STALENESS_MAX;
 use crate::stress::stage::Random;
+use crate::support::time_passes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -107,27 +107,27 @@ impl Disturbance {
                 }
                 Self::Crashes => {
                     random.nap(3000);
-                    thread::sleep(Duration::from_secs(3));
+                    time_passes("work without it", Duration::from_secs(3));
                     place.server().kill9()?;
                     place.starts.fetch_add(1, Relaxed);
                     place.server().start_again()?;
                 }
                 Self::ServerPauses => {
                     place.server().pause()?;
-                    thread::sleep(pause);
+                    time_passes("the disturbance", pause);
                     place.server().resume()?;
                     random.nap(1200);
                 }
                 Self::Pauses => {
                     let Some(pid) = stage.freshet().pid() else { return Ok(()) };
                     process::pause(pid)?;
-                    thread::sleep(pause);
+                    time_passes("the disturbance", pause);
                     process::resume(pid)?;
                     random.nap(800);
                 }
                 Self::Restarts => {
                     random.nap(2000);
-                    thread::sleep(Duration::from_secs(2));
+                    time_passes("work without it", Duration::from_secs(2));
                     stage.replace_freshet(options)?;
                 }
                 Self::Logs => {
@@ -143,7 +143,7 @@ impl Disturbance {
 fn hold(place: &Place, what: Hold, pause: Duration) {
     let Some(relay) = &place.relay else { return };
     relay.hold(what);
-    thread::sleep(pause);
+    time_passes("the disturbance", pause);
     relay.hold(Hold::Nobody);
 }
 
@@ -180,7 +180,7 @@ fn end_stream(place: &Place) -> Result<()> {
 fn turn_the_log(place: &Place, pause: Duration) -> Result<()> {
     let mut client = place.database.connect()?;
     client.run("flush tables with read lock")?;
-    thread::sleep(pause / 8);
+    time_passes("the disturbance", pause / 8);
     client.run("unlock tables")?;
     client.run("flush binary logs")?;
     let current = client.value("show master status")?;

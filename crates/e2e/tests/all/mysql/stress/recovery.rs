@@ -8,6 +8,7 @@ use super::writers::{Lines, Outcome, Writer};
 use crate::stress::changes::{name_of, owner_of};
 use crate::stress::ledger::Table;
 use crate::stress::line::Trouble;
+use crate::support::pace;
 
 impl Writer<'_> {
     /// After a loss: whatever may still be done is waited for, then the database tells what was.
@@ -32,7 +33,7 @@ impl Writer<'_> {
                 Err(Trouble::Lost(_)) => {}
                 Err(error) => return Err(error.into()),
             }
-            std::thread::sleep(Duration::from_millis(20));
+            pace(Duration::from_millis(20));
         }
         Ok(())
     }

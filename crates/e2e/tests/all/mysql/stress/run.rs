@@ -21,6 +21,7 @@ use crate::stress::questions::Question;
 use crate::stress::stage::{Cast, Place as _, READS_MIN, Random, WRITES_MIN};
 use crate::stress::{SEARCH_SECONDS, STALENESS_MAX};
 use crate::support::Freshet;
+use crate::support::time_passes;
 
 /// Less than this tests nothing.
 const HITS_MIN: u64 = 30;
@@ -176,7 +177,7 @@ impl Run {
     /// When nothing is written any more, every answer equals the database's.
     fn compare_at_rest(self, stage: &Stage, random: &mut Random) -> Result<()> {
         stage.freshet().wait_ready()?;
-        thread::sleep(STALENESS_MAX + Duration::from_millis(500));
+        time_passes("D, and room", STALENESS_MAX + Duration::from_millis(500));
         if self.load == Load::Definitions {
             return definitions::compare_at_rest(stage, random);
         }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::SCHEMA;
 use crate::mysql::support::{Database, Kind, Pair, on_both, packets};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, time_passes};
 
 on_both!(
     stopped_and_started_again,
@@ -121,7 +121,7 @@ fn frozen_and_thawed(kind: Kind) -> Result<()> {
     client.send(&packets::query("INSERT INTO log (line) VALUES ('late')"))?;
     let seen = std::thread::scope(|scope| {
         let newcomer = scope.spawn(|| pair.connect()?.value("SELECT COUNT(*) FROM log"));
-        std::thread::sleep(Duration::from_secs(2));
+        time_passes("the server stands still", Duration::from_secs(2));
         pair.database.server.resume()?;
         let answer = client.answer()?;
         ensure!(answer.affected == 1, "{answer:?}");

@@ -18,6 +18,7 @@ use crate::clients::left_out;
 use crate::mysql::support::answer::Reader;
 use crate::mysql::support::packets::status;
 use crate::mysql::support::{Database, Kind, Packet, Pair, RawClient};
+use crate::support::{pace, time_passes};
 
 /// The files that are run: those that read most, and of what changes rows. All files take hours.
 const FILES: &str = "select select_found group_by fetch_first join join_outer join_nested subselect4 subselect_innodb subselect_extra
@@ -89,7 +90,7 @@ impl Servers {
             let direct = scope.spawn(|| answers(self.direct.connect()?, &statements, None));
             let other = scope.spawn(|| {
                 // The time, which servers print in seconds, differs then.
-                thread::sleep(Duration::from_millis(1100));
+                time_passes("another second begins", Duration::from_millis(1100));
                 answers(self.other.connect()?, &statements, None)
             });
             let through = scope.spawn(|| answers(self.pair.connect()?, &statements, Wait::new(&self.pair)?));
@@ -224,7 +225,7 @@ impl Wait {
                 if begun.elapsed() > WAIT_MAX {
                     self.lost.insert(missing);
                 } else {
-                    thread::sleep(Duration::from_millis(5));
+                    pace(Duration::from_millis(5));
                 }
             }
         }

@@ -1,12 +1,11 @@
 //! Waits until Freshet could cache reads.
 
 use std::collections::HashSet;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::support::{Message, Pair, RawClient};
+use crate::support::{Message, Pair, RawClient, pace};
 
 /// How long one table is awaited at most.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -37,7 +36,7 @@ impl Wait {
                 if begun.elapsed() > WAIT_MAX {
                     self.lost.insert(missing);
                 } else {
-                    thread::sleep(Duration::from_millis(5));
+                    pace(Duration::from_millis(5));
                 }
             }
         }

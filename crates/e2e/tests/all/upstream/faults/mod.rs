@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use freshet_testbed::{Server, Settings, StopMode, process};
 
-use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, on_both};
+use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, on_both, time_passes};
 use forwarder::{Forwarder, Garble};
 use watch::{RESET, SCHEMA, Watch};
 
@@ -95,7 +95,7 @@ fn a_stalled_walsender(version: Version) -> Result<()> {
             let (status, body) = freshet.health()?;
             ensure!(status == 503, "{status} {body}");
             let (hits, commits) = (freshet.metrics()?.hits(), freshet.metrics()?.count("freshet_commits_total"));
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            time_passes("nothing hits", std::time::Duration::from_millis(300));
             let now = freshet.metrics()?;
             ensure!(now.hits() == hits && now.count("freshet_commits_total") == commits, "hits without a stream");
             Ok(())

@@ -1,7 +1,5 @@
 //! Slots: the effect of a lost connection with each kind, and of others who change the slot.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use freshet_testbed::{Settings, process};
 
@@ -176,7 +174,12 @@ fn an_invalidated_slot(version: Version) -> Result<()> {
         // The checkpoint ends the walsender, and waits for its end.
         std::thread::scope(|scope| {
             let checkpoint = scope.spawn(|| database.run("checkpoint"));
-            std::thread::sleep(Duration::from_millis(500));
+            eventually(PATIENCE, || {
+                let waits = "select wait_event from pg_stat_activity where backend_type = 'checkpointer'";
+                let waits = database.connect()?.value(waits)?;
+                ensure!(waits == "ReplicationSlotDrop", "the checkpointer waits for {waits}");
+                Ok(())
+            })?;
             process::resume(pid)?;
             checkpoint.join().map_err(|_| anyhow::anyhow!("a panic"))?
         })?;

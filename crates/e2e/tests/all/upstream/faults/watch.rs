@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use crate::support::{Freshet, Login, PATIENCE, RawClient, eventually};
+use crate::support::{Freshet, Login, PATIENCE, RawClient, eventually, pace, time_passes};
 
 pub(super) const SCHEMA: &str = "create table counter (id int primary key, n bigint not null);
     insert into counter select i, case when i <= 60 then 0 else i end from generate_series(1, 80) i";
@@ -63,7 +63,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn start(freshet: &Freshet, database: &str, primary: SocketAddr) -> Self {
         // What a test has written around Freshet so far is nothing that these know of, and may be unseen for D.
-        thread::sleep(STALENESS_MAX);
+        time_passes("D", STALENESS_MAX);
         let ledger = Arc::new(Ledger {
             database: database.into(),
             reading: freshet.address,
@@ -179,7 +179,7 @@ fn write(ledger: &Ledger) -> Result<()> {
             }
         }
         ledger.writing.store(false, SeqCst);
-        thread::sleep(WRITE_EVERY);
+        pace(WRITE_EVERY);
         Ok(())
     })
 }
@@ -190,7 +190,7 @@ fn read(ledger: &Ledger) -> Result<()> {
         if let Ok(client) = ledger.login(ledger.reading) {
             return session(ledger, client, generation);
         }
-        thread::sleep(PAUSE);
+        pace(PAUSE);
         Ok(())
     })
 }
@@ -216,7 +216,7 @@ fn session(ledger: &Ledger, mut client: RawClient, generation: u64) -> Result<()
         if value < due && ledger.generation.load(SeqCst) == generation {
             bail!("row {id}: {value} was read, and {due} was acknowledged more than {STALENESS_MAX:?} before");
         }
-        thread::sleep(Duration::from_millis(1));
+        pace(Duration::from_millis(1));
     }
     Ok(())
 }
