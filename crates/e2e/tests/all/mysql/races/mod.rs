@@ -1,10 +1,13 @@
 //! Single interleavings of sessions, commits and services, created step by step: the relay holds statements and the binary log between Freshet and
 //! the server, and releases each when the previous step is complete.
 
+mod acknowledgements;
 mod definitions;
 mod distance;
 mod relay;
 mod snapshots;
+
+use std::env;
 
 use anyhow::{Result, ensure};
 
@@ -31,6 +34,18 @@ impl Stage {
         let freshet = Freshet::start_unready(relay.address, &(url + "?ssl-mode=disabled"), &options)?;
         freshet.wait_ready()?;
         Ok(freshet.is_there().then_some(Self { freshet, relay, database }))
+    }
+
+    /// The same with a rule switched off. None also where Freshet is built without these switches.
+    fn with_fault(kind: Kind, schema: &str, options: &[&str]) -> Result<Option<Self>> {
+        match Self::new(kind, schema, options) {
+            Err(error) if format!("{error:#}").contains("--test-fault") => {
+                ensure!(env::var_os("FRESHET_TEST_STRICT").is_none(), "built without fault-injection: {error:#}");
+                println!("skipped: Freshet is built without the feature fault-injection");
+                Ok(None)
+            }
+            outcome => outcome,
+        }
     }
 
     /// A connection through Freshet.

@@ -4,8 +4,6 @@
 //! the commit has changed. The commit is delivered while the answer is on its way, so the fill needs a proof. The last proof shows the commit, but
 //! the answer does not.
 
-use std::env;
-
 use anyhow::{Result, ensure};
 
 use super::Stage;
@@ -86,16 +84,7 @@ fn transactions_have_no_proof(kind: Kind) -> Result<()> {
 
 /// The test above would notice: without the rule, the old answer is served.
 fn the_last_proof_would_not_do(kind: Kind) -> Result<()> {
-    let stage = match Stage::new(kind, SCHEMA, &["--test-fault", "proves-in-blocks"]) {
-        Ok(stage) => stage,
-        Err(error) if format!("{error:#}").contains("--test-fault") => {
-            ensure!(env::var_os("FRESHET_TEST_STRICT").is_none(), "built without fault-injection: {error:#}");
-            println!("skipped: Freshet is built without the feature fault-injection");
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    };
-    let Some(stage) = stage else { return Ok(()) };
+    let Some(stage) = Stage::with_fault(kind, SCHEMA, &["--test-fault", "proves-in-blocks"])? else { return Ok(()) };
     for (number, (opening, read)) in OPENINGS.into_iter().enumerate() {
         race(&stage, kind, number, opening, read)?;
         let mut session = stage.connect()?;
