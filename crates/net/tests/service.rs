@@ -28,8 +28,7 @@ fn every_login_method() -> Result<()> {
     server.psql("SET password_encryption = 'scram-sha-256'; CREATE ROLE by_scram LOGIN PASSWORD 'pass wörd'")?;
     let rules = "host all by_md5 127.0.0.1/32 md5\nhost all by_scram 127.0.0.1/32 scram-sha-256\n";
     std::fs::write(&hba, format!("{local}{rules}"))?;
-    server.psql("SELECT pg_reload_conf()")?;
-    std::thread::sleep(Duration::from_millis(200));
+    server.reload()?;
     let connect = |user: &str, password: Option<&str>, purpose| {
         let password = password.map(|password| format!("&password={}", password.replace(' ', "%20")));
         let upstream = upstream(&format!("{url}?user={user}{}", password.unwrap_or("&password=".into())));
@@ -51,8 +50,7 @@ fn every_login_method() -> Result<()> {
 
     // Cleartext comes last because it changes the rules.
     std::fs::write(&hba, format!("{local}host all by_scram 127.0.0.1/32 password\n"))?;
-    server.psql("SELECT pg_reload_conf()")?;
-    std::thread::sleep(Duration::from_millis(200));
+    server.reload()?;
     connect("by_scram", Some("pass wörd"), Purpose::Sql)?;
     Ok(())
 }

@@ -234,7 +234,12 @@ fn waits_for_open_write_transactions() -> Result<()> {
     let mut client = runtime.block_on(Client::connect(&url, Purpose::Sql))?;
     runtime.block_on(client.query("BEGIN; INSERT INTO public.ix VALUES (1, 1, 'before')"))?;
     let fixture = Fixture::follow(server)?;
-    std::thread::sleep(Duration::from_secs(1));
+    let waits =
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event = 'transactionid'";
+    let begun = Instant::now();
+    while fixture.server.psql(waits)? != "1" {
+        ensure!(begun.elapsed() < PATIENCE, "the slot does not wait for the transaction");
+    }
     assert!(fixture.recorder.take().is_none(), "the slot waits");
     runtime.block_on(client.query("COMMIT"))?;
     fixture.runtime.block_on(fixture.recorder.connected())?;

@@ -373,7 +373,11 @@ fn an_invalidated_slot_is_made_anew() -> Result<()> {
     let server = &fixture.server;
     std::thread::scope(|scope| {
         let checkpoint = scope.spawn(|| server.psql("CHECKPOINT"));
-        std::thread::sleep(Duration::from_millis(500));
+        let waits = "SELECT wait_event FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+        let start = Instant::now();
+        while server.psql(waits)? != "ReplicationSlotDrop" {
+            ensure!(start.elapsed() < PATIENCE, "the checkpointer does not wait for the walsender");
+        }
         process::resume(walsender)?;
         checkpoint.join().map_err(|_| anyhow::anyhow!("the checkpoint's thread"))?
     })?;
