@@ -186,6 +186,19 @@ fn forbidden_words_do_not_occur() {
     report("forbidden words", &offences);
 }
 
+/// End-to-end tests wait for a state. Where time itself must pass, a helper's name says why.
+#[test]
+fn tests_sleep_in_named_helpers_alone() {
+    let mut offences = Vec::new();
+    for source in sources() {
+        if source.path.starts_with("crates/e2e/tests/") && !source.path.ends_with("/support/waiting.rs") {
+            let text = |line| format!("{}:{line}: wait with support::eventually, rest or time_passes", source.path);
+            offences.extend(source.lines_with("sleep(").map(text));
+        }
+    }
+    report("sleeps", &offences);
+}
+
 #[test]
 fn lints_are_expected_with_a_reason() {
     let mut offences = Vec::new();
