@@ -20,7 +20,7 @@ struct Cells(Latency<OF_HITS>);
 impl HitLatency {
     const PLACES: usize = 8;
 
-    pub(crate) fn note(&self, worker: usize, took: Nanos) {
+    pub(crate) fn note(&self, worker: usize, took: Took) {
         if let Some(cells) = self.0.get(worker % Self::PLACES) {
             cells.0.note(took);
         }
@@ -36,6 +36,19 @@ impl HitLatency {
     }
 }
 
+/// A latency, and its bucket: several histograms count the same one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    pub(crate) nanos: Nanos,
+    octave: usize,
+}
+
+impl From<Nanos> for Took {
+    fn from(nanos: Nanos) -> Self {
+        Self { nanos, octave: (u64::BITS - (nanos / 1000).leading_zeros()) as usize }
+    }
+}
+
 /// One histogram of `N` buckets.
 #[derive(Debug)]
 pub(crate) struct Latency<const N: usize>([AtomicU64; N]);
@@ -47,14 +60,13 @@ impl<const N: usize> Default for Latency<N> {
 }
 
 impl<const N: usize> Latency<N> {
-    pub(crate) fn note(&self, took: Nanos) {
+    pub(crate) fn note(&self, took: Took) {
         self.note_all(1, took);
     }
 
     /// So many took so long each.
-    pub(crate) fn note_all(&self, count: u64, took: Nanos) {
-        let octave = (u64::BITS - (took / 1000).leading_zeros()) as usize;
-        if let Some(cell) = self.0.get(octave.min(N - 1)) {
+    pub(crate) fn note_all(&self, count: u64, took: Took) {
+        if let Some(cell) = self.0.get(took.octave.min(N - 1)) {
             cell.fetch_add(count, Relaxed);
         }
     }
@@ -139,7 +151,7 @@ mod tests {
     fn buckets_are_octaves_of_a_microsecond() {
         let latency = Latency::<4>::default();
         for took in [0, 999, 1_000, 1_999, 2_000, 3_999, 4_000, u64::MAX] {
-            latency.note(took);
+            latency.note(took.into());
         }
         assert_eq!(latency.read().buckets, [2, 2, 2, 2]);
         let ends: Vec<f64> = latency.read().in_seconds().map(|(end, _)| end).collect();
@@ -158,7 +170,7 @@ mod tests {
     #[test]
     fn hits_of_all_workers_are_counted() {
         let hits = HitLatency::default();
-        (0..20).for_each(|worker| hits.note(worker, 1_500));
+        (0..20).for_each(|worker| hits.note(worker, 1_500.into()));
         assert_eq!((hits.count(), hits.read().buckets.get(1)), (20, Some(&20)));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use freshet_types::{Nanos, Reason};
 
-use crate::latency::{Histogram, Latency, OF_ANSWERS, OF_HITS};
+use crate::latency::{Histogram, Latency, OF_ANSWERS, OF_HITS, Took};
 
 /// The counters of one worker.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct ByReason(Vec<(&'static str, u64)>);
 impl ByReason {
     pub(crate) fn count(&mut self, reason: &Reason) {
         let label = reason.label();
-        match self.0.iter_mut().find(|(other, _)| *other == label) {
+        match self.0.iter_mut().find(|(other, _)| std::ptr::eq(*other, label) || *other == label) {
             Some((_, count)) => *count += 1,
             None => self.0.push((label, 1)),
         }
@@ -48,9 +48,9 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    pub(crate) fn note(&self, took: Nanos) {
+    pub(crate) fn note(&self, took: Took) {
         self.latency.note(took);
-        self.nanos.fetch_add(took, Relaxed);
+        self.nanos.fetch_add(took.nanos, Relaxed);
     }
 
     /// How many.
@@ -79,10 +79,10 @@ pub struct Timed {
 
 impl WorkerCounters {
     /// So many hits were served, each in this time.
-    pub(crate) fn count_hits(&self, count: usize, bytes: usize, took: Nanos) {
+    pub(crate) fn count_hits(&self, count: usize, bytes: usize, took: Took) {
         let count = count as u64;
         self.hits.note_all(count, took);
-        self.hit_nanos.fetch_add(count * took, Relaxed);
+        self.hit_nanos.fetch_add(count * took.nanos, Relaxed);
         self.hit_bytes.fetch_add(bytes as u64, Relaxed);
     }
 

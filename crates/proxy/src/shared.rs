@@ -4,13 +4,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::admission::{self, Miss};
 use freshet_cache::{Cache, Entry, Keyed};
 use freshet_types::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
 use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
@@ -32,25 +32,32 @@ mod log_end;
 pub use key_queries::KeyQueries;
 use log_end::LogEndProbes;
 
-/// The process's monotonic clock, read without a system call.
+/// The process's monotonic clock, read without a system call. [`std::time::Instant`] is the same clock, but the difference of two
+/// instants costs 50 instructions, and each hit reads the clock twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    start: Instant,
+    /// The system's monotonic time at which this clock was created.
+    start: Nanos,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { start: Instant::now() }
+        Self { start: monotonic() }
     }
 }
 
 impl Clock {
     /// The time now; at least 1, since 0 means "never".
     pub fn now(&self) -> Nanos {
-        let elapsed = self.start.elapsed();
-        // Without 128-bit arithmetic: 64 bits last for 584 years.
-        (elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())).max(1)
+        monotonic().saturating_sub(self.start).max(1)
     }
+}
+
+/// The system's monotonic time.
+fn monotonic() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    // Neither part is negative. 64 bits last for 584 years.
+    time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
 /// The server and the database that a connection leads to.

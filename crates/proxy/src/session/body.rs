@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use freshet_cache::{Payload, block_bytes};
 use freshet_types::Nanos;
 
+use crate::latency::Took;
 use crate::session::moving::Reached;
 use crate::statement::registry::{NormalizedQuery, Statement};
 
@@ -73,7 +74,7 @@ impl Body {
     }
 
     /// Counts a hit on this worker.
-    pub(crate) fn note_hit(&self, worker: usize, took: Nanos) {
+    pub(crate) fn note_hit(&self, worker: usize, took: Took) {
         self.hits.fetch_add(1, Relaxed);
         self.source.query.figures.hits.note(worker, took);
     }

@@ -252,7 +252,7 @@ impl Session {
         let now = self.now();
         let took = now.saturating_sub(started);
         self.shared.waits.answered_in(took);
-        self.count_answer(took);
+        self.count_answer(took.into());
         let own = source.query.figures.fill_took(took, self.shared.waits.turn());
         let mut body = Body::new(frames, source, started, own);
         (body.status_places, body.reached) = (status_places, reached);

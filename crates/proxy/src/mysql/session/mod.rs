@@ -63,6 +63,7 @@ use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::OutOfStep;
 use thiserror::Error;
 
+use crate::latency::Took;
 use crate::metrics::WorkerCounters;
 use crate::mysql::MySql;
 use crate::mysql::login::{Admitted, admit};
@@ -216,7 +217,7 @@ impl Session {
     }
 
     /// The database took so long for an answer.
-    fn count_answer(&self, took: Nanos) {
+    fn count_answer(&self, took: Took) {
         if let Some(counters) = self.counters() {
             counters.answers.note(took);
         }
@@ -229,8 +230,8 @@ impl Session {
     }
 
     /// So many bytes from the cache are in the output; how long that took.
-    fn count_served(&self, bytes: usize) -> Nanos {
-        let took = self.now().saturating_sub(self.looked_up_at);
+    fn count_served(&self, bytes: usize) -> Took {
+        let took = Took::from(self.now().saturating_sub(self.looked_up_at));
         if let Some(counters) = self.counters() {
             counters.count_hits(1, bytes, took);
         }

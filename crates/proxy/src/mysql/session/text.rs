@@ -153,7 +153,7 @@ impl Session {
         let (was, passes, sent_at) = (self.status, fill.is_none(), self.now());
         let done = self.answer(kind, To::Client { fill: Some(&mut fill), impure: mark.writes }).await?;
         if passes {
-            let took = self.now().saturating_sub(sent_at);
+            let took = self.now().saturating_sub(sent_at).into();
             statement.query.figures.pass_answers.note(took);
             self.count_answer(took);
         }

@@ -70,6 +70,7 @@ use freshet_types::{Nanos, Reason};
 use thiserror::Error;
 use tokio::time::timeout;
 
+use crate::latency::Took;
 use crate::metrics::WorkerCounters;
 use crate::peer::STALL_MAX;
 use crate::postgres::Pg;
@@ -225,7 +226,7 @@ impl Session {
     }
 
     /// The database took so long for an answer.
-    fn count_answer(&self, took: Nanos) {
+    fn count_answer(&self, took: Took) {
         if let Some(counters) = self.counters() {
             counters.answers.note(took);
         }
@@ -235,7 +236,7 @@ impl Session {
     fn count_hits<'a>(&mut self, entries: impl Iterator<Item = &'a Body>, count: usize, bytes: usize) {
         self.server.settings.is_used = true;
         self.prefetch.note_hit();
-        let took = self.now().saturating_sub(self.looked_up_at);
+        let took = Took::from(self.now().saturating_sub(self.looked_up_at));
         if let Some(counters) = self.counters() {
             counters.count_hits(count, bytes, took);
         }

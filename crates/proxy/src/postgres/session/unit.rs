@@ -5,6 +5,7 @@ use std::sync::Arc;
 use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::postgres::backend;
 
+use crate::latency::Took;
 use crate::postgres::session::mark::{Leaves, Mark};
 use crate::postgres::session::moving::Moving;
 use crate::postgres::session::prefetch::Place;
@@ -132,8 +133,8 @@ pub(crate) struct Passed {
 
 impl Passed {
     /// It has been answered; how long the database took.
-    pub(crate) fn answered(&self, now: Nanos) -> Nanos {
-        let took = now.saturating_sub(self.sent_at);
+    pub(crate) fn answered(&self, now: Nanos) -> Took {
+        let took = now.saturating_sub(self.sent_at).into();
         self.query.figures.pass_answers.note(took);
         took
     }

@@ -271,7 +271,7 @@ impl Session {
             let took = now.saturating_sub(fill.stage.started);
             fill.stage.answer.took = fill.stage.source.query.figures.fill_took(took, self.shared.waits.turn());
             self.shared.waits.answered_in(took);
-            self.count_answer(took);
+            self.count_answer(took.into());
         }
         if let Some(passed) = &unit.passed {
             self.count_answer(passed.answered(now));

@@ -92,7 +92,7 @@ impl StatementFigures {
 
     /// Counts a fill that took `nanos`, of which about `turn` was queueing delay; returns the time without it.
     pub(crate) fn fill_took(&self, nanos: Nanos, turn: Nanos) -> Nanos {
-        self.fill_answers.note(nanos);
+        self.fill_answers.note(nanos.into());
         self.worth.answered(nanos, turn)
     }
 }
