@@ -77,6 +77,11 @@ impl FrequencySketch {
         Self { counters, requests: AtomicU64::new(0), noted: AtomicU64::new(0), hits_passed: AtomicU64::new(0) }
     }
 
+    /// All misses so far.
+    pub(crate) fn noted(&self) -> u64 {
+        self.noted.load(Relaxed)
+    }
+
     pub(crate) fn time(&self) -> Time {
         Time { now: self.requests.load(Relaxed), period: self.counters.len() as u64 }
     }

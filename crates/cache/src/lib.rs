@@ -45,12 +45,11 @@ mod intervals;
 mod memory_budget;
 mod permit;
 mod ring;
+mod size_curve;
 mod store;
 
-use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use freshet_types::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Visible};
@@ -68,6 +67,7 @@ pub use flight::FillRequest;
 pub use freshness::{Proven, SnapshotBounds, Watermark};
 pub use memory_budget::Limits;
 pub use permit::{FillPermit, Installed};
+pub use size_curve::SizePoint;
 
 /// The result of a look-up.
 #[derive(Debug)]

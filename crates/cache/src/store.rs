@@ -18,6 +18,7 @@ use crate::entry::{Entry, Keyed, Payload};
 use crate::eviction_policy::{Candidate, EvictionPolicy, Tracked};
 use crate::flight::Id;
 use crate::frequency_sketch::FrequencySketch;
+use crate::size_curve::{Event, SizeCurve};
 
 /// The entries of one part of the keys, and their hits.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct Store<P: Payload> {
     shards: Box<[Shard<P>]>,
     eviction_policy: Mutex<EvictionPolicy<P>>,
     sketch: FrequencySketch,
+    size_curve: SizeCurve,
 }
 
 impl<P: Payload> Store<P> {
@@ -46,6 +48,7 @@ impl<P: Payload> Store<P> {
             shards: (0..Self::SHARDS).map(shard).collect(),
             eviction_policy: Mutex::new(EvictionPolicy::new(memory_bytes, keep == Keep::Always)),
             sketch: FrequencySketch::new(memory_bytes),
+            size_curve: SizeCurve::new(memory_bytes),
         }
     }
 
@@ -66,6 +69,7 @@ impl<P: Payload> Store<P> {
         let (_, entry) = entries.find(hash, |(other, _)| **other == *key)?;
         entry.uses.fetch_add(1, Relaxed);
         shard.hits.fetch_add(1, Relaxed);
+        self.size_curve.note(hash, || Event::Hit(entry.weight()));
         Some(entry.clone())
     }
 
@@ -78,8 +82,22 @@ impl<P: Payload> Store<P> {
 
     /// Counts a miss. Returns about how many there were before.
     pub(crate) fn missed(&self, key: &[u8]) -> u8 {
-        let hits = || self.shards.iter().map(|shard| shard.hits.load(Relaxed)).sum();
-        self.sketch.note(self.hasher.hash_one(key), hits)
+        let hash = self.hasher.hash_one(key);
+        self.size_curve.note(hash, || Event::Miss);
+        self.sketch.note(hash, || self.hits())
+    }
+
+    fn hits(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.hits.load(Relaxed)).sum()
+    }
+
+    /// Hits and misses.
+    pub(crate) fn requests(&self) -> u64 {
+        self.hits() + self.sketch.noted()
+    }
+
+    pub(crate) fn size_curve(&self) -> &SizeCurve {
+        &self.size_curve
     }
 
     /// Whether an entry like this would be stored. Its miss must just have been counted.
@@ -103,6 +121,7 @@ impl<P: Payload> Store<P> {
             return None;
         };
         let gone = gone.iter().map(|gone| self.outweighed(gone)).collect();
+        self.size_curve.note(hash, || Event::Stored(entry.weight()));
         let mut entries = self.shard(hash).entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.insert_unique(hash, (key, entry), |(key, _)| self.hasher.hash_one(&**key));
         Some(gone)
@@ -134,6 +153,7 @@ impl<P: Payload> Store<P> {
     pub(crate) fn remove(&self, key: &[u8]) -> Option<Keyed<P>> {
         let hash = self.hasher.hash_one(key);
         let (key, entry) = self.take(hash, key)?;
+        self.size_curve.note(hash, || Event::Gone);
         // It was not evicted: the request rate of its key is remembered for the next result.
         let rate = self.eviction_policy().remove(&entry, self.sketch.time());
         self.sketch.learn(self.counted(hash, &entry), rate.unwrap_or_default());

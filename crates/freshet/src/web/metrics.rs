@@ -1,17 +1,13 @@
-//! `GET /metrics` (Prometheus text) and the probes `/livez`, `/readyz`, `/cachez`.
+//! `GET /metrics`: Prometheus' text.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use anyhow::{Context, Result};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json, Router};
-use freshet_proxy::{Histogram, Shared, Timed};
+use freshet_proxy::{Shared, Timed};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -19,105 +15,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use serde_json::{Map, Value, json};
 
-/// Queries listed at most.
-const QUERIES_MAX: usize = 1000;
-
-/// Binds the address and serves in the background; returns the bound address.
-pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<SocketAddr> {
-    let listener =
-        tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--http)"))?;
-    let bound = listener.local_addr()?;
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Figures { shared: shared.clone() }));
-    let router = Router::new()
-        .route("/metrics", get(metrics).with_state(Arc::new(registry)))
-        .route("/api/queries", get(queries).with_state(shared.clone()))
-        .route("/api/advice", get(advice).with_state(shared.clone()))
-        .route("/livez", get(|| async { "alive\n" }))
-        .route("/readyz", get(readyz).with_state(shared.clone()))
-        .route("/cachez", get(cachez).with_state(shared.clone()))
-        .route("/health", get(cachez).with_state(shared));
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "the web endpoints have ended");
-        }
-    });
-    Ok(bound)
-}
-
-/// Whether statements are answered, cached or not: a broken change stream takes no instance out of its load balancer.
-async fn readyz(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    if shared.switches.is_draining() { not_available("draining") } else { (StatusCode::OK, "ready\n".to_owned()) }
-}
-
-/// Whether answers come from the cache.
-async fn cachez(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    if shared.switches.is_draining() {
-        return not_available("draining");
-    }
-    match shared.trouble() {
-        None => (StatusCode::OK, "ready\n".to_owned()),
-        Some(why) => not_available(&format!("not caching: {why}")),
-    }
-}
-
-fn not_available(why: &str) -> (StatusCode, String) {
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
-}
-
-/// Figures of the normalized queries, the one first on which the database has spent most time, or would have without the cache.
-async fn queries(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let latency = |histogram: &Histogram| {
-        json!({
-            "count": histogram.count(),
-            "p50_seconds": histogram.quantile(0.5).map(|micros| micros / 1e6),
-            "p99_seconds": histogram.quantile(0.99).map(|micros| micros / 1e6),
-            "octaves_of_a_microsecond": histogram.buckets,
-        })
-    };
-    let reports = shared.query_reports(QUERIES_MAX).into_iter().map(|report| {
-        let passed: Map<String, Value> =
-            report.passed_by_reason.iter().map(|(reason, count)| ((*reason).to_owned(), json!(count))).collect();
-        json!({
-            "digest": report.digest,
-            "query": report.query,
-            "hits": report.hits,
-            "fills": report.fills,
-            "passed": report.passed,
-            "passed_by_reason": passed,
-            "hit_ratio": report.hit_ratio(),
-            "entries": report.entries,
-            "invalidated": report.invalidated,
-            "cached_bytes": report.cached_bytes,
-            "hit_latency": latency(&report.hit_latency),
-            "database_latency": latency(&report.database_latency),
-            "database_seconds": report.database_seconds,
-            "saved_seconds": report.saved_seconds,
-            "reason": report.reason.map(|reason| reason.to_string()),
-        })
-    });
-    Json(reports.collect())
-}
-
-/// Statements that pass for a reason that can be mended, with the remedy.
-async fn advice(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let all = shared.advice(QUERIES_MAX).into_iter().map(|advice| {
-        json!({
-            "digest": advice.digest,
-            "query": advice.query,
-            "passed": advice.passed,
-            "database_seconds": advice.seconds,
-            "reason": advice.reason.label(),
-            "detail": advice.reason.to_string(),
-            "remedy": advice.remedy,
-        })
-    });
-    Json(all.collect())
-}
-
-async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
+pub(super) async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
     let mut body = String::new();
     match text::encode(&mut body, &registry) {
         Ok(()) => {
@@ -126,6 +25,13 @@ async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string()),
     }
+}
+
+/// The registry of all metrics.
+pub(super) fn registry(shared: &Arc<Shared>) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures { shared: shared.clone() }));
+    registry
 }
 
 /// Reads the counters on each request.

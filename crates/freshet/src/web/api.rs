@@ -1,0 +1,61 @@
+//! The figures as JSON: `/api/queries` and `/api/advice`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use freshet_proxy::{Histogram, Shared};
+use serde_json::{Map, Value, json};
+
+/// Queries listed at most.
+const QUERIES_MAX: usize = 1000;
+
+/// Figures of the normalized queries, the one first on which the database has spent most time, or would have without the cache.
+pub(super) async fn queries(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let latency = |histogram: &Histogram| {
+        json!({
+            "count": histogram.count(),
+            "p50_seconds": histogram.quantile(0.5).map(|micros| micros / 1e6),
+            "p99_seconds": histogram.quantile(0.99).map(|micros| micros / 1e6),
+            "octaves_of_a_microsecond": histogram.buckets,
+        })
+    };
+    let reports = shared.query_reports(QUERIES_MAX).into_iter().map(|report| {
+        let passed: Map<String, Value> =
+            report.passed_by_reason.iter().map(|(reason, count)| ((*reason).to_owned(), json!(count))).collect();
+        json!({
+            "digest": report.digest,
+            "query": report.query,
+            "hits": report.hits,
+            "fills": report.fills,
+            "passed": report.passed,
+            "passed_by_reason": passed,
+            "hit_ratio": report.hit_ratio(),
+            "entries": report.entries,
+            "invalidated": report.invalidated,
+            "cached_bytes": report.cached_bytes,
+            "hit_latency": latency(&report.hit_latency),
+            "database_latency": latency(&report.database_latency),
+            "database_seconds": report.database_seconds,
+            "saved_seconds": report.saved_seconds,
+            "reason": report.reason.map(|reason| reason.to_string()),
+        })
+    });
+    Json(reports.collect())
+}
+
+/// Statements that pass for a reason that can be mended, with the remedy.
+pub(super) async fn advice(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let all = shared.advice(QUERIES_MAX).into_iter().map(|advice| {
+        json!({
+            "digest": advice.digest,
+            "query": advice.query,
+            "passed": advice.passed,
+            "database_seconds": advice.seconds,
+            "reason": advice.reason.label(),
+            "detail": advice.reason.to_string(),
+            "remedy": advice.remedy,
+        })
+    });
+    Json(all.collect())
+}
