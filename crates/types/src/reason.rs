@@ -200,7 +200,7 @@ impl fmt::Display for Reason {
             Self::OtherDatabase => f.write_str("the session uses another database than the change stream"),
             Self::OtherServer => f.write_str("the session's server is not the one that sends the change stream"),
             Self::MessageShape => {
-                f.write_str("the protocol messages ask for more than a whole result (cursor, Flush …)")
+                f.write_str("the protocol messages ask for more than a whole result (a cursor, rows in parts …)")
             }
             Self::UnknownStatement => f.write_str("the prepared statement is not known"),
             Self::Watermark => f.write_str("the session has read newer state than the stream has delivered"),

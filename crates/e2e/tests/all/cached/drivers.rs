@@ -6,9 +6,10 @@ use anyhow::{Context, Result, ensure};
 use tokio_postgres::types::Type;
 
 use super::SCHEMA;
-use crate::support::{Pair, Version, connect, on_both, pace_async};
+use crate::support::frames::{bind_text, describe_portal, execute, flush, parse, sync, unnamed};
+use crate::support::{PATIENCE, Pair, RawClient, Version, connect, eventually, on_both, pace_async};
 
-on_both!(tokio_postgres, tokio_postgres_pipelines);
+on_both!(tokio_postgres, tokio_postgres_pipelines, answers_by_flush);
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
@@ -80,6 +81,88 @@ fn tokio_postgres_pipelines(version: Version) -> Result<()> {
         }
         Ok(())
     })
+}
+
+const VOTES: &str = "select id, votes from film where id = $1";
+
+/// Batches whose answers are asked for by `Flush`, as by psycopg's pipelines and node-postgres's `rows`: each is read before the next is sent.
+fn by_flush(c: &mut RawClient) -> Result<()> {
+    let votes = |id: &str| unnamed(VOTES, &[id]);
+    for _ in 0..5 {
+        // Two in one go, one more, and an end that comes later.
+        c.send(&[votes("1"), votes("2"), flush()].concat())?;
+        c.until(b'C')?;
+        c.until(b'C')?;
+        c.send(&[votes("3"), flush()].concat())?;
+        c.until(b'C')?;
+        c.exchange(&sync(), 1)?;
+        // The end is there at once.
+        c.exchange(&[votes("1"), flush(), sync()].concat(), 1)?;
+        // Some rows of a portal: all, and then not.
+        let some = |rows| {
+            let of_genre = "select id from film where genre = 'drama' order by id";
+            [parse("", of_genre), bind_text("", "", &[]), describe_portal(""), execute("", rows), flush()].concat()
+        };
+        c.send(&some(1000))?;
+        c.until(b'C')?;
+        c.exchange(&sync(), 1)?;
+        c.send(&some(1))?;
+        c.until(b's')?;
+        c.send(&[execute("", 1), flush()].concat())?;
+        c.until(b's')?;
+        c.exchange(&[execute("", 0), sync()].concat(), 1)?;
+        // A write behind a read, in one transaction, and a read behind both; an error that takes it back.
+        c.send(&[votes("1"), flush()].concat())?;
+        c.until(b'C')?;
+        c.send(&[unnamed("update film set votes = votes + 1 where id = $1", &["1"]), votes("1"), flush()].concat())?;
+        c.until(b'C')?;
+        c.until(b'C')?;
+        c.send(&[unnamed("select 1 / $1::int", &["0"]), votes("1"), flush()].concat())?;
+        c.until(b'E')?;
+        c.exchange(&[votes("2"), flush(), sync()].concat(), 1)?;
+        c.exchange(&[votes("1"), sync()].concat(), 1)?;
+        // In a block.
+        c.run("begin")?;
+        c.send(&[votes("1"), flush()].concat())?;
+        c.until(b'C')?;
+        c.exchange(&sync(), 1)?;
+        c.run("update film set votes = votes where id = 2")?;
+        c.send(&[votes("2"), flush()].concat())?;
+        c.until(b'C')?;
+        c.exchange(&sync(), 1)?;
+        c.run("commit")?;
+    }
+    Ok(())
+}
+
+fn answers_by_flush(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    pair.same_with_hits(15, by_flush)?;
+    let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+    let mut ask = |c: &mut RawClient| {
+        let messages = [unnamed(VOTES, &["7"]), unnamed(VOTES, &["8"]), flush()].concat();
+        let both = |c: &mut RawClient| {
+            c.send(&messages)?;
+            let answers = [c.until(b'C')?, c.until(b'C')?, c.exchange(&sync(), 1)?];
+            Ok::<_, anyhow::Error>(answers)
+        };
+        let (expected, got) = (both(&mut direct)?, both(c)?);
+        ensure!(expected == got, "expected {expected:?}, got {got:?}");
+        Ok(())
+    };
+    for change in ["select 1", "update film set votes = 70 where id = 7", "update film set votes = 80 where id = 8"] {
+        pair.connect()?.run(change)?;
+        ask(&mut c)?;
+        eventually(PATIENCE, || {
+            let before = pair.freshet.metrics()?;
+            ask(&mut c)?;
+            let after = pair.freshet.metrics()?;
+            let hits = after.hits() - before.hits();
+            ensure!(hits == 2 || !pair.freshet.is_there(), "{hits} hits: {:?}", after.passed_since(&before));
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// Polls all futures until all are done.

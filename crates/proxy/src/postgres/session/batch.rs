@@ -3,7 +3,8 @@
 //! Batches of the form `([Parse] Bind [Describe portal] Execute [Close portal])+ Sync` can be answered from the cache; so can
 //! `[Parse] Describe statement Bind Execute [Close portal] Sync`. Portals have no name, or are closed in the batch. What only the server
 //! can do comes first ([`Lead`]): `Close` in front, and `Parse` of a statement with a name. Everything else passes, and from the first
-//! message that does not fit nothing is held back. What is not complete is waited for a moment only ([`PATIENCE`]).
+//! message that does not fit nothing is held back. `Flush` may stand in place of `Sync`, which then comes later: whoever pipelines statements reads
+//! their answers so. What is not complete is waited for a moment only ([`PATIENCE`]).
 
 use freshet_types::Nanos;
 use freshet_wire::postgres::frame::{self, HEADER_BYTES, Header};
@@ -94,6 +95,8 @@ pub(crate) enum Batch<'a> {
         bytes: usize,
         /// Its beginning.
         lead: Lead,
+        /// They end with `Flush`; `Sync` is still to come.
+        flushes: bool,
     },
 }
 
@@ -114,8 +117,10 @@ pub(crate) fn scan<'a>(input: &'a [u8], groups: &mut Groups<'a>) -> Batch<'a> {
         }
         let Some(message) = rest.get(..head.frame_bytes) else { return Batch::Incomplete { whole: false } };
         at += head.frame_bytes;
-        if head.tag == frontend::SYNC {
-            return scan.end(at);
+        match head.tag {
+            frontend::SYNC => return scan.end(at),
+            frontend::FLUSH => return scan.flush(at),
+            _ => {}
         }
         if scan.add(head.tag, message, at).is_none() {
             return Batch::Other;
@@ -207,9 +212,21 @@ impl<'a> Scan<'a, '_> {
         // What a portal with a name holds can be asked for later, unless it is closed.
         let all_end = groups.iter().all(|group| group.closes || group.bind.portal.is_empty());
         match parse {
-            None if !groups.is_empty() && all_end => Batch::Candidate { bytes, lead },
+            None if !groups.is_empty() && all_end => Batch::Candidate { bytes, lead, flushes: false },
             Some((parse, _)) if groups.is_empty() && !lead.closes => {
                 Batch::Prepare { parse, describe: described.is_some(), bytes }
+            }
+            _ => Batch::Other,
+        }
+    }
+}
+
+impl<'a> Scan<'a, '_> {
+    /// `Flush` has come, the last of so many bytes. What only the server can answer is not told from the rest then.
+    fn flush(self, bytes: usize) -> Batch<'a> {
+        match self.end(bytes) {
+            Batch::Candidate { bytes, lead: Lead { bytes: 0, closes: false }, .. } => {
+                Batch::Candidate { bytes, lead: Lead::default(), flushes: true }
             }
             _ => Batch::Other,
         }
@@ -220,7 +237,7 @@ impl<'a> Scan<'a, '_> {
 fn is_known(head: Header) -> bool {
     match head.tag {
         frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => true,
-        frontend::SYNC => head.frame_bytes == HEADER_BYTES,
+        frontend::SYNC | frontend::FLUSH => head.frame_bytes == HEADER_BYTES,
         _ => false,
     }
 }
@@ -249,6 +266,7 @@ mod tests {
             Batch::Incomplete { .. } => "incomplete",
             Batch::Other => "other",
             Batch::Prepare { .. } => "prepare",
+            Batch::Candidate { flushes: true, .. } => "flushed",
             Batch::Candidate { .. } => {
                 if groups.len() == 1 {
                     "one"
@@ -278,7 +296,14 @@ mod tests {
         assert_eq!(verdict(&[CLOSE, SYNC]), "other");
         assert_eq!(verdict(&[DESCRIBE_STATEMENT, CLOSE, BIND, EXECUTE, SYNC]), "other");
         assert_eq!(verdict(&[DESCRIBE_STATEMENT, SYNC]), "other");
-        assert_eq!(verdict(&[PARSE, BIND, EXECUTE, FLUSH]), "other");
+        assert_eq!(verdict(&[PARSE, BIND, EXECUTE, FLUSH]), "flushed");
+        assert_eq!(verdict(&[PARSE, BIND, DESCRIBE, EXECUTE, BIND, EXECUTE, FLUSH, SYNC]), "flushed");
+        assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, FLUSH]), "other");
+        assert_eq!(verdict(&[PARSE, FLUSH]), "other");
+        assert_eq!(verdict(&[BIND, FLUSH, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[CLOSE, BIND, EXECUTE, FLUSH]), "other");
+        assert_eq!(verdict(&[PARSE_NAMED, BIND_NAMED, EXECUTE, FLUSH]), "other");
+        assert_eq!(verdict(&[FLUSH]), "other");
         assert_eq!(verdict(&[PARSE, SYNC]), "prepare");
         assert_eq!(verdict(&[BIND, b"E\0\0\0\x09\0\0\0\0\x05", SYNC]), "one");
         assert_eq!(verdict(&[BIND, EXECUTE, EXECUTE, SYNC]), "other");

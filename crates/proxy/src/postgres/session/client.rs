@@ -52,6 +52,7 @@ pub(crate) struct Nature {
 impl Session {
     /// Handles all that the client has sent, as far as both outputs take it.
     pub(crate) fn read_client(&mut self) {
+        self.end_flushed_reads();
         while !self.client.is_high() && !self.server.is_high() && self.pipeline.len() < UNITS_MAX {
             if self.client.is_within_message() {
                 if !self.pass_rest() {
@@ -103,6 +104,7 @@ impl Session {
         match head.tag {
             frontend::QUERY => self.query(head),
             frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
+            frontend::SYNC if self.client.ends_by_itself() && head.frame_bytes == HEADER_BYTES => self.answer_sync(),
             frontend::SYNC => {
                 if !self.pipeline.take_absorbed_sync() {
                     self.open_unit(true, Kind::Sync);
@@ -130,6 +132,18 @@ impl Session {
             frontend::COPY_DATA | frontend::FLUSH => self.pass(head),
             _ => self.pass_unknown(head),
         }
+    }
+
+    /// The `Sync` behind answers that the client asked for by `Flush`.
+    fn answer_sync(&mut self) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        self.client.set_ends_by_itself(false);
+        self.client.consume(HEADER_BYTES);
+        backend::put_ready(self.client.output(), self.transaction.status());
+        self.keep_awake();
+        Step::Done
     }
 
     /// Nothing will be known of the statement that the `Parse` at the start of the input prepares.
@@ -205,6 +219,7 @@ impl Session {
         if let Some(block) = self.transaction.block_mut() {
             block.note_use();
         }
+        self.client.set_ends_by_itself(false);
         self.pipeline.push(Unit::Client(ClientUnit::new(kind, pure)));
     }
 

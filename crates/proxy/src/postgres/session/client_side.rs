@@ -37,12 +37,14 @@ pub(super) struct ClientSide {
     /// The text of that message, of which only the beginning is known.
     long_text: Option<LongText>,
     batch: OpenBatch,
+    /// A batch was answered up to a `Flush`, and the server knows of no open batch: the client's `Sync` is answered here.
+    ends_by_itself: bool,
     ending: Ending,
 }
 
 impl ClientSide {
     pub(super) fn new(socket: Peer) -> Self {
-        Self { socket, rest: 0, long_text: None, batch: OpenBatch::None, ending: Ending::Open }
+        Self { socket, rest: 0, long_text: None, batch: OpenBatch::None, ends_by_itself: false, ending: Ending::Open }
     }
 
     /// The socket, for the loop that waits for both sides.
@@ -143,6 +145,16 @@ impl ClientSide {
     /// The first messages of a batch are not answered yet.
     pub(super) fn leads_batch(&self) -> bool {
         self.batch == OpenBatch::Leads
+    }
+
+    /// A batch has been answered up to a `Flush`, or is ended by Freshet: whether its `Sync`, still to come, is answered here.
+    pub(super) fn set_ends_by_itself(&mut self, ends: bool) {
+        self.ends_by_itself = ends;
+    }
+
+    /// The next `Sync` is answered here.
+    pub(super) fn ends_by_itself(&self) -> bool {
+        self.ends_by_itself
     }
 
     // --- the end -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ impl Session {
             && self.client.is_open()
             && self.transaction.is_idle()
             && self.is_idle()
+            && !self.client.ends_by_itself()
             && !self.waiting.is_holding()
             && !self.client.is_within_message()
             && self.client.received().is_empty()

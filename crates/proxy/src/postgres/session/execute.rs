@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use freshet_cache::Entry;
-use freshet_sql::Admin;
+use freshet_sql::{Admin, Isolation};
 use freshet_types::Reason;
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::HEADER_BYTES;
-use freshet_wire::postgres::frontend::Parse;
+use freshet_wire::postgres::frontend::{self, Parse};
 use smallvec::SmallVec;
 
 use crate::postgres::session::Session;
 use crate::postgres::session::batch::{self, Batch, Describe, Group, Groups, Lead};
 use crate::postgres::session::client::Step;
+use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::execution::Execution;
 use crate::postgres::session::plan::Allowed;
+use crate::postgres::session::server_connection::Known;
 use crate::postgres::session::statements::ParsedUnder;
 use crate::postgres::session::unit::{Ask, Fill, Kind};
 use crate::session::body::Body;
@@ -53,10 +55,10 @@ impl Session {
             Batch::Incomplete { whole } if !self.client.has_ended() && self.wait_for_rest(whole) => (Ok(Step::Wait), 0),
             Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
-            Batch::Candidate { bytes, lead } => {
+            Batch::Candidate { bytes, lead, flushes } => {
                 let messages = input.get(..bytes).unwrap_or_default();
                 match (self.candidate(&groups, messages, lead), groups.as_slice()) {
-                    (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes => {
+                    (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes && !flushes => {
                         self.pass_execution(group, messages, reason);
                         (Ok(Step::Done), bytes)
                     }
@@ -102,6 +104,10 @@ impl Session {
         if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
             return Ok(self.send_lead(leading));
         }
+        let flushes = ends_with_flush(messages);
+        if flushes && !self.may_end_early(&statements) {
+            return Err(Reason::MessageShape);
+        }
         if is_one_never_cached && let Some(step) = self.without_context(groups, &statements)? {
             return Ok(step);
         }
@@ -135,7 +141,7 @@ impl Session {
             return if names {
                 self.name_first(groups, leading)
             } else {
-                self.answer_batch(groups, &statements, &hits)
+                self.answer_batch(groups, &statements, &hits, flushes)
             };
         }
         let mut fills = Vec::with_capacity(groups.len());
@@ -242,7 +248,12 @@ impl Session {
         groups: &[Group<'_>],
         statements: &[Arc<Statement>],
         hits: &[Option<Arc<Entry<Body>>>],
+        flushes: bool,
     ) -> Result<Step, Reason> {
+        // The client may ask for more of it before its `Sync`.
+        if flushes && hits.iter().flatten().any(|entry| entry.payload.frames().ends_with(SUSPENDED)) {
+            return Err(Reason::MessageShape);
+        }
         // A named statement must exist upstream (and must not exist already): its Parse is the server's.
         if groups.iter().any(Group::names_statement) {
             return Err(Reason::MessageShape);
@@ -276,7 +287,10 @@ impl Session {
             }
             bytes += entry.payload.frames().len();
         }
-        backend::put_ready(self.client.output(), self.transaction.status());
+        self.client.set_ends_by_itself(flushes);
+        if !flushes {
+            backend::put_ready(self.client.output(), self.transaction.status());
+        }
         if statements.iter().any(|statement| statement.query.takes_snapshot) {
             self.query_unseen();
         }
@@ -302,7 +316,7 @@ impl Session {
         }
         self.open_unit(true, Kind::Batch);
         let unit = self.last_unit();
-        unit.sent.synced = true;
+        unit.sent.synced = !ends_with_flush(messages);
         unit.effects.tells = true;
         unit.effects.mark.reads = true;
         unit.fills.results = fills;
@@ -311,6 +325,9 @@ impl Session {
             if let Some((parse, _)) = &group.parse {
                 self.parse_sent(parse.name, Some(statement));
             }
+        }
+        if ends_with_flush(messages) {
+            return self.send_flushed(groups, messages);
         }
         let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
         self.server.put(before_sync);
@@ -324,6 +341,29 @@ impl Session {
         if asks && !within {
             self.ask(Ask::End);
         }
+    }
+
+    /// Executions up to a `Flush`; the batch stays open.
+    fn send_flushed(&mut self, groups: &[Group<'_>], messages: &[u8]) {
+        let answers = |group: &Group<'_>| {
+            2 + usize::from(group.parse.is_some())
+                + usize::from(group.describe != Describe::Nothing)
+                + usize::from(group.closes)
+        };
+        let unit = self.last_unit();
+        unit.response.owe(groups.iter().map(answers).sum());
+        (unit.sent.begun, unit.sent.bound_or_executed, unit.fills.may_end) = (true, true, true);
+        self.client.begin_batch(OpenBatch::Passes(Reason::MessageShape));
+        self.server.put(messages);
+    }
+
+    /// Statements whose `Sync` is still to come may run in a transaction of their own, as if it had: READ COMMITTED shows each what is committed by
+    /// then. In a block a `Sync` ends nothing.
+    fn may_end_early(&self, statements: &[Arc<Statement>]) -> bool {
+        let is_asked = matches!(self.server.settings.known, Known::Nothing | Known::Failed);
+        let is_committed = self.server.settings.default_isolation == Some(Isolation::ReadCommitted);
+        (self.transaction.block().is_some() || is_committed || is_asked)
+            && statements.iter().all(|statement| statement.admin.is_none())
     }
 
     fn answer_admin_batch(
@@ -359,6 +399,14 @@ impl Session {
         backend::put_ready(self.client.output(), self.transaction.status());
         step
     }
+}
+
+/// The last message of an answer that stopped at the most rows asked for.
+const SUSPENDED: &[u8] = b"s\0\0\0\x04";
+
+/// The messages of a batch end with `Flush`, not with `Sync`.
+fn ends_with_flush(messages: &[u8]) -> bool {
+    messages.len().checked_sub(HEADER_BYTES).and_then(|at| messages.get(at)) == Some(&frontend::FLUSH)
 }
 
 /// What is looked up and kept.

@@ -56,6 +56,30 @@ impl Session {
         self.last_unit().sent.synced = true;
         self.client.end_batch();
         self.close_unit();
+        self.ask_end_behind_flushed();
+    }
+
+    /// The batch that is open only reads, and all that was sent of it has been answered: a `Sync` of Freshet's own ends it, so that what comes next
+    /// may be answered from the cache. The client's own finds nothing to end.
+    pub(crate) fn end_flushed_reads(&mut self) {
+        let Some(Unit::Client(unit)) = self.pipeline.back() else { return };
+        let ends = unit.fills.may_end && unit.response == Response::Owed(0) && !unit.portals.is_suspended;
+        if !ends || !self.client.passes_batch() {
+            return;
+        }
+        self.client.begin_batch(OpenBatch::Leads);
+        self.last_unit().sent.synced = true;
+        frontend::put_sync(self.server.output());
+        self.client.set_ends_by_itself(true);
+        self.ask_end_behind_flushed();
+    }
+
+    /// Results of the last unit are complete behind its `Sync`, but for the log end.
+    fn ask_end_behind_flushed(&mut self) {
+        let keeps = matches!(self.pipeline.back(), Some(Unit::Client(unit)) if !unit.fills.results.is_empty());
+        if keeps && self.transaction.is_idle() && !self.await_probe() {
+            self.ask(Ask::End);
+        }
     }
 
     /// A portal is executed.
@@ -152,6 +176,7 @@ impl Session {
             _ => return self.pass_unknown(head),
         }
         let unit = self.last_unit();
+        unit.fills.may_end &= head.tag == frontend::FLUSH;
         unit.sent.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
         unit.response.owe(usize::from(is_answered_once(head.tag)));
         unit.sent.begun = true;

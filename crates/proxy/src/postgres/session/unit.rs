@@ -258,6 +258,8 @@ pub(crate) struct Portals {
     pub(crate) is_silent: bool,
     /// One with a name was bound in it, and may be left open.
     pub(crate) binds_named: bool,
+    /// One has more rows to give.
+    pub(crate) is_suspended: bool,
 }
 
 /// The fills of a unit, and the log-end probe that they need.
@@ -269,10 +271,21 @@ pub(crate) struct Fills {
     pub(crate) describes_statement: bool,
     /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
     execution: usize,
+    /// The last of them whose answer has ended, counted likewise.
+    ended: usize,
     /// Freshet asks for the log end before its `Sync`.
     pub(crate) end: Option<EndWithin>,
     /// Its results wait for the next reading of the lease's.
     pub(crate) awaits_end: bool,
+    /// The unit is reads that may be cached, and a `Flush`: nothing else, so that it may end before the client ends it.
+    pub(crate) may_end: bool,
+}
+
+impl Fills {
+    /// The answer of the execution that was bound last has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.execution > 0 && self.ended == self.execution
+    }
 }
 
 /// A question of Freshet's own within a client's batch.
@@ -342,7 +355,11 @@ impl ClientUnit {
     pub(crate) fn answered_once(&mut self, tag: u8) {
         self.response.answered();
         self.statements.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
+        self.portals.is_suspended |= tag == backend::PORTAL_SUSPENDED;
         self.fills.execution += usize::from(tag == backend::BIND_COMPLETE);
+        if matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED) {
+            self.fills.ended = self.fills.execution;
+        }
         if let Some(end) = &mut self.fills.end {
             end.note(tag);
         }

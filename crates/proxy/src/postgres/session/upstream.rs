@@ -391,6 +391,9 @@ fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
     if unit.fills.results.is_empty() || !(of_result || of_statement) {
         return false;
     }
+    if unit.fills.has_ended() {
+        return false; // more rows of the same portal
+    }
     let Some(Some(fill)) = unit.current_fill() else { return false };
     fill.stage.answer.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
     true
@@ -398,10 +401,11 @@ fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
 
 /// A message of a client's unit: what becomes of it, and what it says of the fills.
 fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
+    let is_kept = keeps(unit, tag);
     if answers_once(tag) {
         unit.answered_once(tag);
     }
-    if keeps(unit, tag) {
+    if is_kept {
         return Way::Keep;
     }
     match tag {

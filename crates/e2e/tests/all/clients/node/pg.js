@@ -59,6 +59,8 @@ async function reads(client) {
   await steady('binary', ask(binary));
   await steady('arrays', ask({ text: 'select id, votes as arrays from film where votes < $1 order by id', values: [4],
     rowMode: 'array' }));
+  await steady('a few rows', ask({ text: 'select id, votes as few from film where id < $1 order by id', values: [4], rows: 100 }));
+  await steady('in parts', ask({ text: 'select id, votes as parts from film where id < $1 order by id', values: [9], rows: 3 }));
   await steady('kinds', ask('select * from kinds order by id'));
   await steady('kinds in binary', ask({ text: 'select * from kinds where id = $1', values: [1], binary: true }));
   await steady('several', async () =>

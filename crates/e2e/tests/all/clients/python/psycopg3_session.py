@@ -135,6 +135,9 @@ def pipelines(connection) -> None:
             last = after.fetchone()
         assert connection.execute("select votes from film where id = 5").fetchone() == last
     show("pipelined", last)
+    with connection.pipeline():
+        # Each is waited for, so that a Flush follows it.
+        from_memory("by Flush", lambda: connection.execute("select id, votes as flushed from film where id = 6").fetchone())
     try:
         with connection.pipeline():
             for text in "select 1", "select nothing from film", "select 2", "update film set votes = 0":
