@@ -2,7 +2,7 @@
 //!
 //! Service managers and orchestrators send SIGTERM, and follow it with a kill. So SIGTERM starts a drain: no
 //! connection is accepted, `/readyz` reports it, and idle sessions are ended. Sessions within a statement or a
-//! transaction get a bounded time. SIGINT, or a second SIGTERM, ends everything at once.
+//! transaction get a bounded time. SIGINT, or a second SIGTERM, ends everything at once. The console of PostgreSQL has SHUTDOWN for both.
 
 use std::time::Duration;
 
@@ -20,6 +20,11 @@ pub(crate) async fn until_stopped(shared: &Shared, drain_max: impl Fn() -> Durat
     tokio::select! {
         _ = terminate.recv() => drain(shared, drain_max(), &mut terminate, &mut interrupt).await,
         _ = interrupt.recv() => {}
+        () = shared.switches.stop_requested(false) => {
+            if !shared.switches.stops_at_once() {
+                drain(shared, drain_max(), &mut terminate, &mut interrupt).await;
+            }
+        }
     }
     tracing::info!("stopped");
     Ok(())
@@ -27,7 +32,7 @@ pub(crate) async fn until_stopped(shared: &Shared, drain_max: impl Fn() -> Durat
 
 async fn drain(shared: &Shared, drain_max: Duration, terminate: &mut Signal, interrupt: &mut Signal) {
     let sessions = shared.metrics.sessions();
-    tracing::info!(sessions, "SIGTERM: no new connections; sessions end as soon as they are at rest");
+    tracing::info!(sessions, "no new connections; sessions end as soon as they are at rest");
     shared.switches.begin_drain();
     let all_ended = async {
         while shared.metrics.sessions() > 0 {
@@ -42,5 +47,6 @@ async fn drain(shared: &Shared, drain_max: Duration, terminate: &mut Signal, int
         }
         _ = terminate.recv() => tracing::warn!("a second SIGTERM: all sessions are closed"),
         _ = interrupt.recv() => tracing::warn!("SIGINT: all sessions are closed"),
+        () = shared.switches.stop_requested(true) => tracing::warn!("SHUTDOWN: all sessions are closed"),
     }
 }

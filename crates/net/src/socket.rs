@@ -1,7 +1,7 @@
 //! One end of a connection, whatever carries it: TCP, a Unix socket, or TLS over TCP.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -41,6 +41,15 @@ impl Socket {
             Self::Client(tls) => tls.get_ref().0.peer_ip(),
             Self::Upstream(tls) => tls.get_ref().0.peer_ip(),
             Self::Unix(_) => None,
+        }
+    }
+
+    /// Both ends of a TCP connection: its own and the peer's; None for a Unix socket or a closed connection.
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Tcp(plain) | Self::Unix(plain) => plain.addresses(),
+            Self::Client(tls) => tls.get_ref().0.addresses(),
+            Self::Upstream(tls) => tls.get_ref().0.addresses(),
         }
     }
 

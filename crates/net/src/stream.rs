@@ -58,6 +58,18 @@ impl Stream {
         }
     }
 
+    /// Both ends of a TCP connection: its own and the peer's.
+    pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        match &self.0 {
+            Inner::Watched(watched) => {
+                let socket = watched.socket();
+                Some((socket.local_addr().ok()?.as_socket()?, socket.peer_addr().ok()?.as_socket()?))
+            }
+            Inner::Tcp(tcp) => Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)),
+            Inner::Unix(_) => None,
+        }
+    }
+
     /// Whether nothing has come since the last receive; the task is woken when something does. Takes no lock and
     /// makes no system call.
     pub(crate) fn is_silent(&self) -> bool {

@@ -154,6 +154,8 @@ pub(crate) struct Peer {
     unflushed: bool,
     /// The peer has closed its side.
     pub(crate) ended: bool,
+    /// Bytes that have come.
+    pub(crate) traffic: u64,
 }
 
 impl Peer {
@@ -164,7 +166,7 @@ impl Peer {
     /// A socket of which some bytes were already read.
     pub(crate) fn with_input(socket: Socket, received: &[u8]) -> Self {
         let input = Input::holding(received);
-        Self { socket, input, output: Output::default(), unflushed: false, ended: false }
+        Self { socket, input, output: Output::default(), unflushed: false, ended: false, traffic: 0 }
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -212,6 +214,7 @@ impl Peer {
             Poll::Ready(received) => received?,
         };
         self.input.end += count;
+        self.traffic += count as u64;
         self.ended = count == 0;
         Poll::Ready(Ok(()))
     }

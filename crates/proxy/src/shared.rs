@@ -80,6 +80,8 @@ pub struct Settings {
     pub dialect: Dialect,
     /// Users who may see other users' statements.
     pub admin_users: RwLock<Vec<String>>,
+    /// PostgreSQL: users who may read the statistics of the console.
+    pub stats_users: RwLock<Vec<String>>,
     /// Longest commit wait: the acknowledgement of a write waits this long for the change stream to deliver it.
     pub hold_max: AtomicU64,
     /// The share of time that refreshing may use; 0: no refreshing.

@@ -127,9 +127,12 @@ impl Import {
             "unix_socket_dir" if value.is_empty() => {}
             "auth_file" => self.key("users", quoted(value)),
             "auth_query" => self.key("auth_query", quoted(value)),
-            "admin_users" => {
+            "admin_users" | "stats_users" => {
                 let users: Vec<String> = value.split(',').map(|user| quoted(user.trim())).collect();
-                self.key("admin_users", format!("[{}]", users.join(", ")));
+                self.key(
+                    if key == "admin_users" { "admin_users" } else { "stats_users" },
+                    format!("[{}]", users.join(", ")),
+                );
             }
             "auth_type" => self.auth_type(line, value),
             "pool_mode" if value == "session" => {}
@@ -250,7 +253,6 @@ fn why_not(key: &str) -> &'static str {
         "verbose" | "log_connections" | "log_disconnections" | "log_pooler_errors" | "log_stats" | "stats_period" => {
             "see log, and http for metrics"
         }
-        "stats_users" => "admin_users see the statistics",
         "auth_user" | "auth_dbname" => "auth_query runs as the user of upstream",
         "auth_hba_file" | "auth_ident_file" | "auth_ldap_options" => "the database's own pg_hba.conf decides",
         "query_timeout" | "query_wait_timeout" | "idle_transaction_timeout" | "transaction_timeout" => {

@@ -41,6 +41,10 @@ pub(crate) const RELOADED: &[(&str, Set)] = &[
     ("login_failures_max", |running, new| running.family.set_login_failures_max(new.args.access.login_failures_max)),
     ("max_staleness", |running, new| running.shared().cache.set_staleness_max(nanos(new.args.max_staleness))),
     ("memory", |running, new| _ = running.shared().set_memory(new.args.memory.0)),
+    ("stats_users", |running, new| {
+        let users = new.args.stats_users.clone();
+        *running.shared().settings.stats_users.write().unwrap_or_else(PoisonError::into_inner) = users;
+    }),
     ("verify", |running, new| running.shared().verifier.set_rate(new.args.verify.0)),
 ];
 

@@ -75,6 +75,9 @@ pub(crate) struct ServeArgs {
     /// other memory (FRESHET MEMORY); the upstream's user if not given
     #[arg(long, value_delimiter = ',')]
     admin_users: Vec<String>,
+    /// PostgreSQL: users who may read the statistics in the console, the database `pgbouncer`, and change nothing there
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) stats_users: Vec<String>,
     /// After SIGTERM, how long sessions may take to end what they are at
     #[arg(long, default_value = "30s")]
     pub(crate) drain_timeout: Span,
@@ -218,6 +221,7 @@ impl ServeArgs {
         limits.keep = self.admission.into();
         let settings = Settings {
             admin_users: self.admin_users_or(user).into(),
+            stats_users: self.stats_users.clone().into(),
             upstream,
             dialect,
             hold_max: nanos(self.commit_wait).into(),

@@ -1,5 +1,6 @@
 //! PostgreSQL: logins, sessions and services, and what only they share.
 
+mod console;
 pub(crate) mod login;
 mod named;
 mod question;
@@ -16,10 +17,12 @@ use freshet_net::Upstream;
 use freshet_types::TableId;
 use tokio::sync::{Notify, oneshot};
 
+use crate::postgres::console::Averages;
 use crate::postgres::login::Access;
 use crate::postgres::named::Named;
 use crate::postgres::reloads::Reloads;
 use crate::server::access::{AccessError, AccessSettings};
+use crate::server::sessions::Sessions;
 use crate::shared::{ServerIdentity, Shared};
 
 /// The operator's settings for PostgreSQL.
@@ -49,6 +52,8 @@ pub struct Pg {
     pub(crate) access: Access,
     pub(crate) reloads: Reloads,
     pub(crate) named: Named,
+    pub(crate) sessions: Sessions,
+    pub(crate) averages: Averages,
     /// The server's major version, as the last service connection saw it; 0: unknown.
     server_version: AtomicU32,
     wal_segment_bytes: AtomicU64,
@@ -84,6 +89,8 @@ impl Pg {
             base,
             reloads: Reloads::default(),
             named: Named::default(),
+            sessions: Sessions::default(),
+            averages: Averages::default(),
             server_version: AtomicU32::new(0),
             wal_segment_bytes: AtomicU64::new(16 << 20),
             publication_wanted: Notify::new(),

@@ -7,4 +7,5 @@ pub(crate) mod login_rate;
 pub(crate) mod memory;
 pub(crate) mod pre_auth;
 pub(crate) mod scheduling_delay;
+pub(crate) mod sessions;
 pub(crate) mod switches;

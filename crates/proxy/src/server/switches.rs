@@ -8,7 +8,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicU8,
     Ordering::{Acquire, Release},
 };
 
@@ -21,6 +21,9 @@ pub struct Switches {
     bypass: AtomicBool,
     draining: AtomicBool,
     drain: Notify,
+    /// The end of the program was asked for by a statement: 1: after a drain; 2: at once.
+    stop: AtomicU8,
+    stops: Notify,
 }
 
 impl Switches {
@@ -43,6 +46,29 @@ impl Switches {
     /// Whether the drain has begun.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Acquire)
+    }
+
+    /// Requests the end of the program, at once or after a drain.
+    pub(crate) fn request_stop(&self, at_once: bool) {
+        self.stop.fetch_max(if at_once { 2 } else { 1 }, std::sync::atomic::Ordering::AcqRel);
+        self.stops.notify_waiters();
+    }
+
+    /// Returns when the end of the program has been requested by a statement; `at_once`: without a drain.
+    pub async fn stop_requested(&self, at_once: bool) {
+        loop {
+            let mut stops = std::pin::pin!(self.stops.notified());
+            stops.as_mut().enable();
+            if self.stop.load(Acquire) >= if at_once { 2 } else { 1 } {
+                return;
+            }
+            stops.await;
+        }
+    }
+
+    /// Whether the program is to end at once.
+    pub fn stops_at_once(&self) -> bool {
+        self.stop.load(Acquire) == 2
     }
 
     /// Returns when the drain begins.

@@ -6,3 +6,4 @@ pub mod frontend;
 pub mod pgoutput;
 pub mod replication;
 pub mod startup;
+pub mod table;

@@ -100,6 +100,18 @@ fn session<'a>(minor: u16, reader: &mut Reader<'a>) -> Result<Session<'a>, Malfo
     }
 }
 
+/// The value of a parameter of a session's packet.
+pub fn parameter<'a>(packet: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let mut reader = Reader::new(packet);
+    reader.bytes(8, "length and version").ok()?;
+    loop {
+        let (name, value) = (reader.cstr("parameter name").ok()?, reader.cstr("parameter value").ok()?);
+        if name == wanted {
+            return Some(value);
+        }
+    }
+}
+
 /// Puts another minor version into a session's packet.
 pub fn set_minor(packet: &mut [u8], minor: u16) {
     if let Some(field) = packet.get_mut(6..8) {
@@ -127,6 +139,8 @@ mod tests {
         assert!(matches!(parse(&newer), Ok(Startup::Session(Session { minor: 0, .. }))));
         assert_eq!(parse(b"\0\0\0\x08\0\x02\0\0"), Err(BadStartup::Protocol(2, 0)));
         assert!(parse(b"\0\0\0\x0c\0\x03\0\0user").is_err());
+        assert_eq!((parameter(session, b"user"), parameter(session, b"me")), (Some(&b"me"[..]), None));
+        assert_eq!((parameter(walsender, b"replication"), parameter(b"", b"x")), (Some(&b"database"[..]), None));
         assert_eq!(packet_bytes(b"GET "), Err(BadStartup::Length));
     }
 }

@@ -32,15 +32,15 @@ const SCHEMA: &str = "
         (2, null, null, null, null, null, null, null, null, null, null, null, null);";
 
 /// A program that uses one library.
-struct Client {
+pub(crate) struct Client {
     /// The library and its language.
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// Succeeds, run in `.testbed`, if the library is installed.
-    installed: &'static [&'static str],
+    pub(crate) installed: &'static [&'static str],
     /// The program that runs it, and its arguments; the URL comes last.
-    command: &'static [&'static str],
+    pub(crate) command: &'static [&'static str],
     /// Pieces of the statements that must have been served from the cache.
-    hits: &'static [&'static str],
+    pub(crate) hits: &'static [&'static str],
 }
 
 fn same(version: Version, client: &Client) -> Result<()> {
@@ -109,7 +109,7 @@ fn rows(pair: &Pair, sql: &str) -> Result<Vec<Vec<String>>> {
 }
 
 impl Client {
-    fn is_installed(&self) -> bool {
+    pub(crate) fn is_installed(&self) -> bool {
         let [program, arguments @ ..] = self.installed else { return true };
         let mut check = Self::command(program);
         check.args(arguments).current_dir(testbed()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -117,7 +117,7 @@ impl Client {
     }
 
     /// Runs the program; its output, if it succeeds.
-    fn run(&self, url: &str) -> Result<String> {
+    pub(crate) fn run(&self, url: &str) -> Result<String> {
         let mut command = Self::command("timeout");
         command.args(["--kill-after=5", SECONDS_MAX]).args(self.command).arg(url);
         let output = command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/clients")).output()?;

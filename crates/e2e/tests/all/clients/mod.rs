@@ -6,8 +6,8 @@
 //! `script/setup test` installs.
 
 mod examples;
-mod languages;
-mod python;
+pub(crate) mod languages;
+pub(crate) mod python;
 mod tools;
 
 use std::net::SocketAddr;

@@ -54,7 +54,7 @@ fn testbed() -> PathBuf {
 }
 
 /// The interpreter, if it has all packages in the versions that are asked for now.
-pub(super) fn interpreter() -> Option<PathBuf> {
+pub(crate) fn interpreter() -> Option<PathBuf> {
     let installed = std::fs::read_to_string(testbed().join("venv/requirements.txt")).ok()?;
     (installed == include_str!("python/requirements.txt")).then(|| testbed().join("venv/bin/python"))
 }

@@ -4,6 +4,7 @@ mod admins;
 mod analytics;
 mod bypass;
 mod configuration;
+mod console;
 mod drain;
 mod logs;
 mod memory;

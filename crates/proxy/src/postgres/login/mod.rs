@@ -12,6 +12,7 @@
 //! With the first way, nobody reaches the database without having proven a password. Errors are the database's own or have its wording. An unknown
 //! user goes through the same exchange as a known one.
 
+mod console;
 mod exchange;
 mod greet;
 mod lookup;
@@ -39,6 +40,7 @@ use crate::postgres::session::first_question;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
 use crate::shared::ServerIdentity;
 
+pub(crate) use console::Visitor;
 pub(crate) use lookup::Question;
 
 /// As PostgreSQL's `authentication_timeout`.
@@ -75,6 +77,33 @@ impl Access {
     }
 }
 
+/// Who has been let in.
+pub(crate) enum Entered {
+    /// A session with the database.
+    Session(Admitted),
+    /// An operator at the console.
+    Console(Visitor),
+}
+
+/// What a client's start-up packet names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) database: String,
+    pub(crate) application_name: String,
+}
+
+impl Names {
+    fn of(packet: &[u8]) -> Self {
+        let text =
+            |name: &[u8]| String::from_utf8_lossy(startup::parameter(packet, name).unwrap_or_default()).into_owned();
+        let database = text(b"database");
+        Self {
+            database: if database.is_empty() { text(b"user") } else { database },
+            application_name: text(b"application_name"),
+        }
+    }
+}
+
 /// An authenticated client and its upstream session: AuthenticationOk has arrived and is in the client's output buffer.
 pub(crate) struct Admitted {
     pub(crate) client: Peer,
@@ -83,6 +112,7 @@ pub(crate) struct Admitted {
     pub(crate) replication: bool,
     /// The role that it logged in as; empty if the name is not UTF-8.
     pub(crate) user: String,
+    pub(crate) names: Names,
     /// The catalogue in use when the query for the session's context was sent with the login, if it was.
     pub(crate) asked_under: Option<CatalogVersion>,
 }
@@ -186,11 +216,11 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
 }
 
 /// Processes a connection up to AuthenticationOk; None if the login failed, with its reason sent.
-pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
+pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Entered> {
     shared.access.rules.pre_auth.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
-async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
+async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Entered> {
     // PostgreSQL sends no error either to a client that does not send its start-up packet.
     let hello =
         shared.access.rules.pre_auth.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
@@ -206,13 +236,24 @@ async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
         Hello::Session(greeted) => greeted,
     };
     let address = client.socket().peer_ip();
+    let names = Names::of(&packet);
+    let timed_out = || Refusal::Say("57014", "canceling authentication due to timeout".into());
+    if names.database == console::DATABASE {
+        let login = timeout(LOGIN_TIMEOUT, console::log_in(&mut client, &packet, &tls, shared)).await;
+        return match login.unwrap_or_else(|_| Err(timed_out())) {
+            Ok((user, is_admin)) => Some(Entered::Console(Visitor { client, user, is_admin, names })),
+            Err(refusal) => {
+                refuse(&mut client, address, &refusal, shared).await;
+                None
+            }
+        };
+    }
     let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, shared)).await;
-    let timed_out = || Err(Refusal::Say("57014", "canceling authentication due to timeout".into()));
-    match login.unwrap_or_else(|_| timed_out()) {
+    match login.unwrap_or_else(|_| Err(timed_out())) {
         Ok(LoggedIn { login, replication, user, asked_under }) => {
             let upstream = Peer::with_input(login.socket, &login.received);
             backend::put_authentication(client.output.buffer(), 0, &[]);
-            Some(Admitted { client, upstream, replication, user, asked_under })
+            Some(Entered::Session(Admitted { client, upstream, replication, user, names, asked_under }))
         }
         Err(refusal) => {
             refuse(&mut client, address, &refusal, shared).await;
@@ -269,11 +310,11 @@ async fn log_in(
         return Err(Refusal::Say("28000", "no PostgreSQL user name specified in startup packet".into()));
     }
     check_leg(client, &session, shared)?;
+    check_rate(client, shared)?;
     let access = &shared.access;
-    if let Err(seconds) = access.rules.login_rate.allowed(client.socket().peer_ip(), shared.clock.now()) {
-        let message = format!("too many failed logins from this address; try again in {seconds} s");
-        return Err(Refusal::Say("28000", message));
-    }
+    // PAUSE: nothing reaches the database.
+    let database = Names::of(&packet).database;
+    client.unless_gone(shared.sessions.resumed(&database)).await.ok_or(Refusal::Gone)?;
     if relays {
         let asking = Asking::of(&session, shared);
         let is_text = user.as_bytes() == name;
@@ -318,6 +359,14 @@ async fn log_in_upstream(
             tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
         }
         if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(shared, error, false) }
+    })
+}
+
+/// Refuses clients whose address has failed too often.
+fn check_rate(client: &Peer, shared: &Pg) -> Result<(), Refusal> {
+    let allowed = shared.access.rules.login_rate.allowed(client.socket().peer_ip(), shared.clock.now());
+    allowed.map_err(|seconds| {
+        Refusal::Say("28000", format!("too many failed logins from this address; try again in {seconds} s"))
     })
 }
 

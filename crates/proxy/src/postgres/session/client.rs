@@ -66,6 +66,9 @@ impl Session {
             {
                 break;
             }
+            if self.is_between_statements_of_a_pause() {
+                break;
+            }
             let Ok(head) = frame::header(self.client.received()) else {
                 self.pass_impossible();
                 break;
@@ -224,7 +227,7 @@ impl Session {
     }
 
     /// The session only forwards from here on.
-    fn is_raw(&self) -> bool {
+    pub(crate) fn is_raw(&self) -> bool {
         matches!(self.pipeline.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
     }
 

@@ -57,6 +57,11 @@ impl ClientSide {
         self.socket.input.bytes()
     }
 
+    /// Bytes that have come in all.
+    pub(super) fn traffic(&self) -> u64 {
+        self.socket.traffic
+    }
+
     pub(super) fn consume(&mut self, count: usize) {
         self.socket.input.consume(count);
     }

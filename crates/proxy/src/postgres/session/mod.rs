@@ -22,6 +22,7 @@
 //! | prefetch | `prefetch` | whether the next look-up is likely to need the log end, or to miss |
 //! | complete fills | `complete` | answers that wait for the log end before they are cached |
 //! | definitions | `definitions` | whether others must reckon with what the session has defined |
+//! | orders | `orders` | what an operator has ordered: KILL, PAUSE |
 //! | waiting | `hold` | the acknowledgement or the look-up that waits for the change stream |
 //!
 //! Order is kept by a queue of [`unit::Unit`]s, one per `ReadyForQuery` that the upstream owes: a hit is answered
@@ -43,6 +44,7 @@ mod long_text;
 mod mark;
 pub(crate) mod moving;
 mod named;
+mod orders;
 mod own;
 mod own_statements;
 mod passing;
@@ -84,6 +86,7 @@ use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
+use crate::server::sessions::Link;
 use crate::session::body::Body;
 
 pub(crate) use own::first_question;
@@ -107,6 +110,7 @@ pub(crate) enum SessionError {
 struct Session {
     shared: Arc<Pg>,
     worker: usize,
+    link: Arc<Link>,
     client: ClientSide,
     server: ServerConnection,
     pipeline: Pipeline,
@@ -145,6 +149,10 @@ impl Session {
                 continue;
             }
             self.leave_if_drained();
+            self.park();
+            if self.link.is_killed() {
+                return Ok(self.end_by_order().await?);
+            }
             if self.is_over() {
                 let _ = self.server.socket().flush().await;
                 self.client.socket().flush().await?;
@@ -188,7 +196,7 @@ impl Session {
         // Once the client has ended, an emptied output is what the next step waits for.
         let ended = self.client.has_ended() || self.client.has_said_goodbye();
         std::future::poll_fn(|cx| {
-            let mut progress = self.is_to_leave() || self.poll_waits(cx);
+            let mut progress = self.is_to_leave() || self.link.take_news() || self.poll_waits(cx);
             for peer in [self.server.socket(), self.client.socket()] {
                 if peer.has_output() {
                     let high = peer.output.is_high();
@@ -230,6 +238,11 @@ impl Session {
         if let Some(counters) = self.counters() {
             counters.answers.note(took);
         }
+        self.note_traffic();
+    }
+
+    fn note_traffic(&self) {
+        self.link.note_traffic(self.client.traffic(), self.server.traffic());
     }
 
     /// The answers of these entries are in the output.
@@ -241,5 +254,6 @@ impl Session {
             counters.count_hits(count, bytes, took);
         }
         entries.for_each(|entry| entry.note_hit(self.worker, took));
+        self.note_traffic();
     }
 }

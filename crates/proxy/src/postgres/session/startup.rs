@@ -7,7 +7,8 @@ use freshet_wire::postgres::frame;
 
 use crate::peer::Peer;
 use crate::postgres::Pg;
-use crate::postgres::login::{Admitted, admit};
+use crate::postgres::console;
+use crate::postgres::login::{Admitted, Entered, admit};
 use crate::postgres::session::block::Transaction;
 use crate::postgres::session::client_side::ClientSide;
 use crate::postgres::session::complete::CompleteFills;
@@ -21,11 +22,16 @@ use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
 use crate::postgres::session::{Session, SessionError};
 use crate::server::access::Incoming;
+use crate::server::sessions::{About, Link};
 
 /// Serves one connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {
     // In a box of its own: the login's state is large, and gone before the session begins.
-    let Some(admitted) = Box::pin(admit(socket, &shared)).await else { return };
+    let admitted = match Box::pin(admit(socket, &shared)).await {
+        None => return,
+        Some(Entered::Console(visitor)) => return Box::pin(console::serve(visitor, &shared)).await,
+        Some(Entered::Session(admitted)) => admitted,
+    };
     if let Some(counters) = shared.metrics.worker(worker) {
         counters.sessions.fetch_add(1, Relaxed);
     }
@@ -38,25 +44,43 @@ pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {
 }
 
 async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result<(), SessionError> {
-    let Admitted { client, upstream, replication, user, asked_under } = admitted;
+    let listed = shared.sessions.begin(about(&admitted));
+    let Admitted { client, upstream, replication, user, asked_under, .. } = admitted;
     let _woken = shared.switches.enlist().await;
+    listed.link.enlist().await;
     // What a replication connection is owed cannot be counted; it may run SQL all the same.
     let kind = if replication { Kind::Raw } else { Kind::Startup };
     // The server's own word replaces the user as soon as it can be asked.
     let server = ServerConnection::new(upstream, user);
-    let session = Session::new(client, server, shared.clone(), kind);
-    let mut session = Session { worker, ..session };
+    let mut session = Session { worker, ..Session::new(client, server, shared.clone(), (kind, listed.link.clone())) };
     if let Some(under) = asked_under {
         session.asked_at_login(under);
     }
-    session.run().await
+    let ended = session.run().await;
+    session.note_traffic();
+    ended
+}
+
+fn about(admitted: &Admitted) -> About {
+    let (client, server) = (admitted.client.socket(), admitted.upstream.socket());
+    About {
+        user: admitted.user.clone(),
+        database: admitted.names.database.clone(),
+        application_name: admitted.names.application_name.clone(),
+        console: false,
+        replication: admitted.replication,
+        client: client.addresses(),
+        server: server.addresses(),
+        tls: (client.is_encrypted(), server.is_encrypted()),
+    }
 }
 
 impl Session {
-    fn new(client: Peer, server: ServerConnection, shared: Arc<Pg>, kind: Kind) -> Self {
+    fn new(client: Peer, server: ServerConnection, shared: Arc<Pg>, (kind, link): (Kind, Arc<Link>)) -> Self {
         Self {
             shared,
             worker: 0,
+            link,
             client: ClientSide::new(client),
             server,
             pipeline: Pipeline::new(kind),

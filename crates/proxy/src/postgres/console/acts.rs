@@ -1,0 +1,118 @@
+//! What changes something: for admin users only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::command::{Command, Stop};
+use super::{Answer, Wrong};
+use crate::postgres::Pg;
+use crate::postgres::console::show::HELP;
+
+/// How often PAUSE looks whether all sessions rest.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Parameters of a server that clients set without need, and that PgBouncer ignores.
+const IGNORED: [&str; 5] =
+    ["client_encoding", "default_transaction_isolation", "standard_conforming_strings", "datestyle", "timezone"];
+/// Less memory than this is a mistake.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// Runs a command of this user.
+pub(super) async fn act(shared: &Arc<Pg>, (user, is_admin): (&str, bool), command: &Command) -> Result<Answer, Wrong> {
+    match command {
+        Command::Help => return Ok(Answer::Done("SHOW".to_owned(), Some(HELP))),
+        Command::Set(key, _) if IGNORED.iter().any(|name| name.eq_ignore_ascii_case(key)) => {
+            return Ok(Answer::Done("SET".to_owned(), Some("SET ignored")));
+        }
+        Command::Lacking(name) => return Err(Wrong::new(format!("{name} is not supported"))),
+        _ if !is_admin => return Err(Wrong::new("admin access needed")),
+        _ => tracing::info!("user \"{user}\" in the console: {command:?}"),
+    }
+    let sessions = &shared.sessions;
+    let tag = match command {
+        Command::Set(key, value) => set(shared, key, value)?,
+        Command::Reload => {
+            let reloaded = shared.console.get().map_or_else(|| Ok(Vec::new()), |console| console.reload(user));
+            let failed = |_| "RELOAD failed, see logs for additional details".to_owned();
+            reloaded.map_err(|why| Wrong { sqlstate: "F0000", message: failed(why) })?;
+            "RELOAD".to_owned()
+        }
+        Command::Pause(database) => {
+            let database = database.as_deref();
+            known(shared, "pause", database)?;
+            if sessions.is_all_paused() {
+                return Err(Wrong::new("already suspended/paused"));
+            }
+            sessions.pause(database);
+            while !sessions.is_at_rest(database) && is_paused(shared, database) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            "PAUSE".to_owned()
+        }
+        Command::Resume(database) => {
+            if !sessions.resume(database.as_deref()) {
+                let not_paused = |name: &String| format!("database {name} is not paused");
+                let all = || "pooler is not paused/suspended".to_owned();
+                return Err(Wrong::new(database.as_ref().map_or_else(all, not_paused)));
+            }
+            "RESUME".to_owned()
+        }
+        Command::Reconnect(database) => {
+            known(shared, "reconnect", database.as_deref())?;
+            // Each connection to the database ends with its client, as in PgBouncer's session mode.
+            "RECONNECT".to_owned()
+        }
+        Command::Kill(database) => {
+            known(shared, "kill", database.as_deref())?;
+            if sessions.is_all_paused() {
+                return Err(Wrong::new("already suspended/paused"));
+            }
+            sessions.pause(database.as_deref());
+            sessions.kill_all(database.as_deref());
+            "KILL".to_owned()
+        }
+        Command::KillClient(id) => {
+            let id = id.parse().map_err(|_| Wrong::new("invalid client pointer supplied"))?;
+            if !sessions.kill(id) {
+                return Err(Wrong::new("client not found"));
+            }
+            "KILL_CLIENT".to_owned()
+        }
+        Command::Shutdown(stop) => {
+            shared.switches.request_stop(*stop == Stop::AtOnce);
+            "SHUTDOWN".to_owned()
+        }
+        Command::Show(_) | Command::Help | Command::Lacking(_) => "SHOW".to_owned(),
+    };
+    Ok(Answer::Done(tag, None))
+}
+
+fn is_paused(shared: &Pg, database: Option<&str>) -> bool {
+    database.map_or_else(|| shared.sessions.is_all_paused(), |database| shared.sessions.is_paused(database))
+}
+
+/// The database is the upstream's, or one that a session is in.
+fn known(shared: &Pg, what: &str, database: Option<&str>) -> Result<(), Wrong> {
+    let Some(database) = database else { return Ok(()) };
+    if database == "pgbouncer" {
+        return Err(Wrong::new(format!("cannot {what} admin db: {database}")));
+    }
+    let is_upstream = database == shared.own.upstream.conninfo().database;
+    if is_upstream || shared.sessions.all().iter().any(|link| link.about.database == database) {
+        return Ok(());
+    }
+    Err(Wrong::new(format!("no such database: {database}")))
+}
+
+fn set(shared: &Pg, key: &str, value: &str) -> Result<String, Wrong> {
+    let is_on = match value.to_ascii_lowercase().as_str() {
+        "1" | "on" | "true" => Some(true),
+        "0" | "off" | "false" => Some(false),
+        _ => None,
+    };
+    match (key.to_ascii_lowercase().as_str(), is_on, value.parse()) {
+        ("bypass", Some(on), _) => _ = shared.switches.set_bypass(on),
+        ("memory", _, Ok(bytes)) if bytes >= MEMORY_BYTES_MIN => _ = shared.set_memory(bytes),
+        _ => return Err(Wrong::new("SET failed")),
+    }
+    Ok(format!("SET {key}={value}"))
+}

@@ -1,0 +1,374 @@
+//! SHOW.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::PoisonError;
+
+use freshet_wire::postgres::table::{Column, Type};
+
+use super::sockets::{self, Ends};
+use super::{Answer, Rows, VERSION, Wrong, stats};
+use crate::postgres::Pg;
+use crate::server::sessions::Link;
+
+const fn text(name: &'static str) -> Column {
+    Column { name, kind: Type::Text }
+}
+
+const fn int(name: &'static str) -> Column {
+    Column { name, kind: Type::Int4 }
+}
+
+const fn long(name: &'static str) -> Column {
+    Column { name, kind: Type::Int8 }
+}
+
+/// The text of SHOW HELP: the message, and its detail.
+pub(super) const HELP: &str = "Console usage
+\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION
+\tSHOW PEERS|PEER_POOLS
+\tSHOW FDS|SOCKETS|ACTIVE_SOCKETS|LISTS|MEM|STATE
+\tSHOW DNS_HOSTS|DNS_ZONES
+\tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS
+\tSET key = arg
+\tRELOAD
+\tPAUSE [<db>]
+\tRESUME [<db>]
+\tRECONNECT [<db>]
+\tKILL [<db>]
+\tKILL_CLIENT <client_id>
+\tSHUTDOWN
+\tSHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS";
+
+/// What is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Show {
+    ActiveSockets,
+    Clients,
+    Config,
+    Databases,
+    DnsHosts,
+    DnsZones,
+    Fds,
+    Lists,
+    Mem,
+    PeerPools,
+    Peers,
+    Pools,
+    Servers,
+    Sockets,
+    State,
+    Stats,
+    StatsAverages,
+    StatsTotals,
+    Totals,
+    Users,
+    Version,
+    /// A parameter that drivers ask a server for: its place in [`PARAMETERS`].
+    Parameter(usize),
+}
+
+const NAMES: [(&str, Show); 21] = [
+    ("active_sockets", Show::ActiveSockets),
+    ("clients", Show::Clients),
+    ("config", Show::Config),
+    ("databases", Show::Databases),
+    ("dns_hosts", Show::DnsHosts),
+    ("dns_zones", Show::DnsZones),
+    ("fds", Show::Fds),
+    ("lists", Show::Lists),
+    ("mem", Show::Mem),
+    ("peer_pools", Show::PeerPools),
+    ("peers", Show::Peers),
+    ("pools", Show::Pools),
+    ("servers", Show::Servers),
+    ("sockets", Show::Sockets),
+    ("state", Show::State),
+    ("stats", Show::Stats),
+    ("stats_averages", Show::StatsAverages),
+    ("stats_totals", Show::StatsTotals),
+    ("totals", Show::Totals),
+    ("users", Show::Users),
+    ("version", Show::Version),
+];
+
+const PARAMETERS: [(&[Column], &str); 5] = [
+    (&[text("client_encoding")], "UTF-8"),
+    (&[text("default_transaction_isolation")], "read committed"),
+    (&[text("standard_conforming_strings")], "on"),
+    (&[text("datestyle")], "ISO"),
+    (&[text("timezone")], "GMT"),
+];
+
+const DATABASES: [Column; 17] = [
+    text("name"),
+    text("host"),
+    int("port"),
+    text("database"),
+    text("force_user"),
+    int("pool_size"),
+    int("min_pool_size"),
+    int("reserve_pool_size"),
+    int("server_lifetime"),
+    text("pool_mode"),
+    text("load_balance_hosts"),
+    int("max_connections"),
+    int("current_connections"),
+    int("max_client_connections"),
+    int("current_client_connections"),
+    int("paused"),
+    int("disabled"),
+];
+const POOLS: [Column; 17] = [
+    text("database"),
+    text("user"),
+    int("cl_active"),
+    int("cl_waiting"),
+    int("cl_active_cancel_req"),
+    int("cl_waiting_cancel_req"),
+    int("sv_active"),
+    int("sv_active_cancel"),
+    int("sv_being_canceled"),
+    int("sv_idle"),
+    int("sv_used"),
+    int("sv_tested"),
+    int("sv_login"),
+    int("maxwait"),
+    int("maxwait_us"),
+    text("pool_mode"),
+    text("load_balance_hosts"),
+];
+const USERS: [Column; 8] = [
+    text("name"),
+    text("pool_size"),
+    text("reserve_pool_size"),
+    text("pool_mode"),
+    int("max_user_connections"),
+    int("current_connections"),
+    int("max_user_client_connections"),
+    int("current_client_connections"),
+];
+const FDS: [Column; 15] = [
+    int("fd"),
+    text("task"),
+    text("user"),
+    text("database"),
+    text("addr"),
+    int("port"),
+    long("cancel"),
+    int("link"),
+    text("client_encoding"),
+    text("std_strings"),
+    text("datestyle"),
+    text("timezone"),
+    text("password"),
+    Column { name: "scram_client_key", kind: Type::Bytes },
+    Column { name: "scram_server_key", kind: Type::Bytes },
+];
+const PEER_POOLS: [Column; 5] = [
+    int("peer_id"),
+    int("cl_active_cancel_req"),
+    int("cl_waiting_cancel_req"),
+    int("sv_active_cancel"),
+    int("sv_login"),
+];
+const PEERS: [Column; 4] = [int("peer_id"), text("host"), int("port"), int("pool_size")];
+/// PgBouncer's are `int4`, which a large cache does not fit in.
+const MEM: [Column; 5] = [text("name"), long("size"), long("used"), long("free"), long("memtotal")];
+
+impl Show {
+    pub(super) fn of(name: &str) -> Option<Self> {
+        let parameter = |columns: &[Column]| columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+        let found = NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, show)| *show);
+        found.or_else(|| PARAMETERS.iter().position(|(columns, _)| parameter(columns)).map(Self::Parameter))
+    }
+
+    pub(super) fn columns(self) -> &'static [Column] {
+        match self {
+            Self::ActiveSockets | Self::Sockets => sockets::columns(true),
+            Self::Clients | Self::Servers => sockets::columns(false),
+            // Readers count them: what Freshet has beyond these is in its own SHOW CONFIG.
+            Self::Config => &const { [text("key"), text("value"), text("default"), text("changeable")] },
+            Self::Databases => &DATABASES,
+            Self::DnsHosts => &const { [text("hostname"), long("ttl"), text("addrs")] },
+            Self::DnsZones => &const { [text("zonename"), long("serial"), int("count")] },
+            Self::Fds => &FDS,
+            Self::Lists => &const { [text("list"), int("items")] },
+            Self::Mem => &MEM,
+            Self::PeerPools => &PEER_POOLS,
+            Self::Peers => &PEERS,
+            Self::Pools => &POOLS,
+            Self::State => &const { [text("key"), text("value")] },
+            Self::Stats => &stats::STATS,
+            Self::StatsAverages => &stats::AVERAGES,
+            Self::StatsTotals => &stats::TOTALS,
+            Self::Totals => &stats::BY_NAME,
+            Self::Users => &USERS,
+            Self::Version => &const { [text("version")] },
+            Self::Parameter(at) => PARAMETERS.get(at).map_or(&[], |(columns, _)| columns),
+        }
+    }
+
+    pub(super) fn answer(self, shared: &Arc<Pg>, is_admin: bool) -> Result<Answer, Wrong> {
+        let both = || {
+            let mut rows = sockets::rows(shared, Ends::Clients, true);
+            rows.extend(sockets::rows(shared, Ends::Servers, true));
+            rows
+        };
+        let rows = match self {
+            Self::ActiveSockets | Self::Sockets => both(),
+            Self::Clients => sockets::rows(shared, Ends::Clients, false),
+            Self::Servers => sockets::rows(shared, Ends::Servers, false),
+            Self::Config => config(shared),
+            Self::Databases => databases(shared),
+            Self::Fds if !is_admin => return Err(Wrong::new("admin access needed")),
+            // Freshet hands no sockets over, has no peers, and leaves names to the system.
+            Self::Fds | Self::PeerPools | Self::Peers | Self::DnsHosts | Self::DnsZones => Vec::new(),
+            Self::Lists => lists(shared),
+            Self::Mem => memory(shared),
+            Self::Pools => pools(shared),
+            Self::State => state(shared),
+            Self::Stats => stats::rows(shared, true, true),
+            Self::StatsAverages => stats::rows(shared, false, true),
+            Self::StatsTotals => stats::rows(shared, true, false),
+            Self::Totals => stats::by_name(shared),
+            Self::Users => users(shared),
+            Self::Version => vec![vec![Some(format!("PgBouncer {VERSION} (Freshet {})", env!("CARGO_PKG_VERSION")))]],
+            Self::Parameter(at) => {
+                PARAMETERS.get(at).map(|(_, value)| vec![Some((*value).to_owned())]).into_iter().collect()
+            }
+        };
+        Ok(Answer::Table(self.columns(), rows))
+    }
+}
+
+/// Values of a row: none is NULL.
+fn row<const N: usize>(values: [String; N]) -> Vec<Option<String>> {
+    values.into_iter().map(Some).collect()
+}
+
+fn config(shared: &Pg) -> Rows {
+    let settings = shared.console.get().map(|console| console.settings()).unwrap_or_default();
+    settings.into_iter().map(|[key, value, default, changeable, ..]| row([key, value, default, changeable])).collect()
+}
+
+/// The upstream's database, those that sessions are in, and the console's.
+fn databases(shared: &Pg) -> Rows {
+    let conninfo = shared.own.upstream.conninfo();
+    let (host, port) = conninfo.hosts.first().map_or((None, 0), |host| {
+        let path = host.address.socket_path().and_then(|path| path.parent().map(|p| p.display().to_string()));
+        (Some(path.unwrap_or_else(|| host.address.server_name().to_owned())), host.address.port())
+    });
+    let all = shared.sessions.all();
+    let names: BTreeSet<&str> =
+        all.iter().map(|link| link.about.database.as_str()).chain([conninfo.database.as_str(), "pgbouncer"]).collect();
+    let row = |name: &str| {
+        let is_console = name == "pgbouncer";
+        let clients = all.iter().filter(|link| link.about.database == name).count();
+        let paused = !is_console && shared.sessions.is_paused(name);
+        let own = |text: &str| is_console.then(|| text.to_owned());
+        let mut row = vec![
+            Some(name.to_owned()),
+            if is_console { None } else { host.clone() },
+            Some(port.to_string()),
+            Some(name.to_owned()),
+            own("pgbouncer"),
+        ];
+        let figures: [usize; 4] = [0; 4];
+        row.extend(figures.map(|n| Some(n.to_string())));
+        row.extend([Some(if is_console { "statement" } else { "session" }.to_owned()), None]);
+        let servers = if is_console { 0 } else { clients };
+        row.extend([0, servers, 0, clients, usize::from(paused), 0].map(|n| Some(n.to_string())));
+        row
+    };
+    names.into_iter().map(row).collect()
+}
+
+fn lists(shared: &Pg) -> Rows {
+    let all = shared.sessions.all();
+    let servers = all.iter().filter(|link| !link.about.console).count();
+    let lists = [
+        ("databases", databases(shared).len()),
+        ("users", users(shared).len()),
+        ("peers", 0),
+        ("pools", by_pool(&all).len()),
+        ("peer_pools", 0),
+        ("free_clients", 0),
+        ("used_clients", all.len()),
+        ("login_clients", 0),
+        ("free_servers", 0),
+        ("used_servers", servers),
+        ("dns_names", 0),
+        ("dns_zones", 0),
+        ("dns_queries", 0),
+        ("dns_pending", 0),
+    ];
+    lists.map(|(list, items)| row([list.to_owned(), items.to_string()])).to_vec()
+}
+
+/// Cached results and what is known of statements, in units of a byte.
+fn memory(shared: &Pg) -> Rows {
+    let used = shared.cache.levels(shared.clock.now()).bytes;
+    let limit = shared.cache.limits().memory_bytes;
+    let statements = shared.statement_bytes();
+    let text = |n: u64| n.to_string();
+    vec![
+        row(["cache".to_owned(), text(1), text(used), text(limit.saturating_sub(used)), text(limit)]),
+        row(["statements".to_owned(), text(1), text(statements), text(0), text(statements)]),
+    ]
+}
+
+/// How many clients each pair of a database and a user has.
+fn by_pool(all: &[Arc<Link>]) -> BTreeMap<(&str, &str), usize> {
+    let mut pools = BTreeMap::new();
+    for link in all {
+        let about = &link.about;
+        let user = if about.console { "pgbouncer" } else { &about.user };
+        *pools.entry((about.database.as_str(), user)).or_default() += 1;
+    }
+    pools
+}
+
+fn pools(shared: &Pg) -> Rows {
+    let all = shared.sessions.all();
+    let row = |((database, user), clients): ((&str, &str), usize)| {
+        let is_console = database == "pgbouncer";
+        let is_paused = !is_console && shared.sessions.is_paused(database);
+        let (active, waiting) = if is_paused { (0, clients) } else { (clients, 0) };
+        let servers = if is_console { 0 } else { clients };
+        let mut row = vec![Some(database.to_owned()), Some(user.to_owned())];
+        row.extend([active, waiting, 0, 0, servers, 0, 0, 0, 0, 0, 0, 0, 0].map(|n: usize| Some(n.to_string())));
+        row.extend([Some(if is_console { "statement" } else { "session" }.to_owned()), None]);
+        row
+    };
+    by_pool(&all).into_iter().map(row).collect()
+}
+
+/// Users with sessions, and those who may use the console.
+fn users(shared: &Pg) -> Rows {
+    let all = shared.sessions.all();
+    let listed = |users: &std::sync::RwLock<Vec<String>>| users.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let (admins, readers) = (listed(&shared.settings.admin_users), listed(&shared.settings.stats_users));
+    let names: BTreeSet<&str> = all
+        .iter()
+        .map(|link| link.about.user.as_str())
+        .chain(admins.iter().chain(&readers).map(String::as_str))
+        .collect();
+    let row = |name: &str| {
+        let of_user = |link: &&Arc<Link>| link.about.user == name;
+        let clients = all.iter().filter(of_user).count();
+        let servers = all.iter().filter(of_user).filter(|link| !link.about.console).count();
+        let mut row = vec![Some(name.to_owned()), Some(String::new()), Some(String::new()), None];
+        row.extend([0, servers, 0, clients].map(|n| Some(n.to_string())));
+        row
+    };
+    names.into_iter().map(row).collect()
+}
+
+fn state(shared: &Pg) -> Rows {
+    let paused = shared.sessions.is_all_paused();
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    [("active", !paused), ("paused", paused), ("suspended", false)]
+        .map(|(key, is)| row([key.to_owned(), yes(is)]))
+        .to_vec()
+}

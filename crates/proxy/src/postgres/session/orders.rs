@@ -1,0 +1,44 @@
+//! What an operator orders of a session by the console: to end, or to read no new statement for a while.
+//!
+//! PAUSE takes effect between transactions: a session within one, or within a batch of the extended protocol, reads on until that ends. What the
+//! client sends meanwhile waits in its connection. Hits wait, too: a paused session answers nothing.
+
+use std::io;
+
+use freshet_wire::postgres::backend;
+use tokio::time::timeout;
+
+use crate::postgres::session::{FAREWELL_TIMEOUT, Session};
+
+impl Session {
+    /// Whether the next message of the client has to wait for RESUME.
+    pub(crate) fn is_between_statements_of_a_pause(&self) -> bool {
+        self.link.is_paused()
+            && self.transaction.is_idle()
+            && !self.client.is_within_message()
+            && !self.client.passes_batch()
+            && !self.client.leads_batch()
+            && !self.is_raw()
+            && !self.shared.switches.is_draining()
+    }
+
+    /// Says whether the pause has reached this session: nothing is left to finish.
+    pub(crate) fn park(&mut self) {
+        if self.link.is_paused() {
+            let rests = self.is_between_statements_of_a_pause() && self.is_idle();
+            self.link.set_parked(rests);
+        }
+    }
+
+    /// The session was killed: the client is told as PgBouncer tells it, and is not waited for.
+    pub(crate) async fn end_by_order(&mut self) -> io::Result<()> {
+        backend::put_error(self.client.output(), "FATAL", "08P01", "admin forced disconnect");
+        let socket = self.client.socket();
+        let farewell = async {
+            socket.flush().await?;
+            socket.shut_down().await
+        };
+        let _ = timeout(FAREWELL_TIMEOUT, farewell).await;
+        Ok(())
+    }
+}

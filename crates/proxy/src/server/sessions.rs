@@ -1,0 +1,329 @@
+//! The open sessions: what an operator is shown of them, and what is ordered of them from outside.
+//!
+//! A session runs on its worker's thread and is asked nothing. It has a [`Link`] to the list, registered at its start. An operator's order is
+//! a bit in the link, which the session reads where it looks for messages; its task is woken to see it. So an order costs a session one load of a
+//! byte that nobody writes. The list has a lock, which sessions take at their start and at their end only.
+//!
+//! **PAUSE.** A session that has nothing to finish reads no more of its client, and says so in its link. PAUSE is complete when all sessions of the
+//! database have said it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::SystemTime;
+
+use tokio::sync::Notify;
+
+/// The session is to end at once.
+const KILLED: u8 = 1;
+/// It is to read no new statement.
+const PAUSED: u8 = 2;
+/// It has not looked since its last order.
+const NEWS: u8 = 4;
+
+/// What a session is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    pub(crate) user: String,
+    pub(crate) database: String,
+    /// As of its login.
+    pub(crate) application_name: String,
+    /// A session of the console, which has no server.
+    pub(crate) console: bool,
+    pub(crate) replication: bool,
+    /// The addresses of both ends of its client's connection; None: a Unix socket.
+    pub(crate) client: Option<(SocketAddr, SocketAddr)>,
+    /// The same of its server's.
+    pub(crate) server: Option<(SocketAddr, SocketAddr)>,
+    /// The client uses TLS, the server does.
+    pub(crate) tls: (bool, bool),
+}
+
+/// A session's entry in the list.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: u64,
+    pub(crate) about: About,
+    pub(crate) since: SystemTime,
+    orders: AtomicU8,
+    /// It reads no more of its client, and its server has nothing to do.
+    parked: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    /// Bytes that have come from the client, and from the server.
+    traffic: [AtomicU64; 2],
+}
+
+impl Link {
+    /// Has the current task woken by orders, as long as it lives.
+    pub(crate) async fn enlist(&self) {
+        std::future::poll_fn(|cx| {
+            *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    fn order(&self, set: u8, cleared: u8) {
+        self.orders.fetch_and(!cleared, AcqRel);
+        self.orders.fetch_or(set | NEWS, AcqRel);
+        self.parked.store(false, Release);
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn has(&self, order: u8) -> bool {
+        self.orders.load(Acquire) & order != 0
+    }
+
+    /// An order has come since this was last asked.
+    pub(crate) fn take_news(&self) -> bool {
+        self.has(NEWS) && self.orders.fetch_and(!NEWS, AcqRel) & NEWS != 0
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.has(KILLED)
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.has(PAUSED)
+    }
+
+    /// The session has nothing to finish, and reads no more of its client; or else it goes on.
+    pub(crate) fn set_parked(&self, parked: bool) {
+        self.parked.store(parked, Release);
+    }
+
+    /// So many bytes have come from the client and from the server in all.
+    pub(crate) fn note_traffic(&self, client: u64, server: u64) {
+        let [from_client, from_server] = &self.traffic;
+        from_client.store(client, Relaxed);
+        from_server.store(server, Relaxed);
+    }
+
+    /// Returns when the session is killed. For tasks that wait for nothing that looks at orders.
+    pub(crate) async fn killed(&self) {
+        std::future::poll_fn(|cx| {
+            *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+            if self.is_killed() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    sessions: BTreeMap<u64, Arc<Link>>,
+    /// The number of the last session.
+    last: u64,
+    /// All databases are paused.
+    all_paused: bool,
+    /// These are.
+    paused: BTreeSet<String>,
+    /// Bytes from clients and from servers of the sessions that have ended.
+    ended: [u64; 2],
+}
+
+impl Open {
+    fn is_paused(&self, database: &str) -> bool {
+        self.all_paused || self.paused.contains(database)
+    }
+}
+
+/// The sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    open: Mutex<Open>,
+    resumed: Notify,
+}
+
+/// Removes its session from the list when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listed<'a> {
+    sessions: &'a Sessions,
+    pub(crate) link: Arc<Link>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let mut open = self.sessions.open();
+        open.sessions.remove(&self.link.id);
+        for (sum, bytes) in open.ended.iter_mut().zip(&self.link.traffic) {
+            *sum += bytes.load(Relaxed);
+        }
+    }
+}
+
+impl Sessions {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session begins.
+    pub(crate) fn begin(&self, about: About) -> Listed<'_> {
+        let mut open = self.open();
+        open.last += 1;
+        let paused = !about.console && open.is_paused(&about.database);
+        let link = Arc::new(Link {
+            id: open.last,
+            about,
+            since: SystemTime::now(),
+            orders: AtomicU8::new(if paused { PAUSED } else { 0 }),
+            parked: AtomicBool::new(false),
+            waker: Mutex::default(),
+            traffic: [AtomicU64::new(0), AtomicU64::new(0)],
+        });
+        open.sessions.insert(link.id, link.clone());
+        Listed { sessions: self, link }
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Link>> {
+        self.open().sessions.values().cloned().collect()
+    }
+
+    /// How many there were.
+    pub(crate) fn begun(&self) -> u64 {
+        self.open().last
+    }
+
+    /// Bytes that have come from clients and from servers.
+    pub(crate) fn traffic(&self) -> [u64; 2] {
+        let open = self.open();
+        let mut sums = open.ended;
+        for link in open.sessions.values() {
+            for (sum, bytes) in sums.iter_mut().zip(&link.traffic) {
+                *sum += bytes.load(Relaxed);
+            }
+        }
+        sums
+    }
+
+    /// Ends a session; false: there is none of this number.
+    pub(crate) fn kill(&self, id: u64) -> bool {
+        let link = self.open().sessions.get(&id).cloned();
+        link.inspect(|link| link.order(KILLED, 0)).is_some()
+    }
+
+    /// Ends all sessions of a database, or of all. Those of the console stay.
+    pub(crate) fn kill_all(&self, database: Option<&str>) {
+        self.clients(database).for_each(|link| link.order(KILLED, 0));
+    }
+
+    fn clients(&self, database: Option<&str>) -> impl Iterator<Item = Arc<Link>> {
+        let is_of = move |link: &Arc<Link>| !link.about.console && database.is_none_or(|d| d == link.about.database);
+        self.all().into_iter().filter(is_of)
+    }
+
+    // --- pausing -------------------------------------------------------------------------------------------
+
+    /// Pauses a database, or all.
+    pub(crate) fn pause(&self, database: Option<&str>) {
+        {
+            let mut open = self.open();
+            match database {
+                Some(database) => _ = open.paused.insert(database.to_owned()),
+                None => open.all_paused = true,
+            }
+        }
+        // Those that begin now are paused already.
+        self.clients(database).for_each(|link| link.order(PAUSED, 0));
+    }
+
+    /// Ends the pause of a database, or of all; false: there was none.
+    pub(crate) fn resume(&self, database: Option<&str>) -> bool {
+        let was_paused = {
+            let mut open = self.open();
+            match database {
+                Some(database) => open.paused.remove(database),
+                // Those that were paused by name stay so, as in PgBouncer.
+                None => std::mem::take(&mut open.all_paused),
+            }
+        };
+        let goes_on = |link: &Arc<Link>| !self.is_paused(&link.about.database);
+        self.clients(database).filter(goes_on).for_each(|link| link.order(0, PAUSED));
+        self.resumed.notify_waiters();
+        was_paused
+    }
+
+    /// Whether all databases are paused.
+    pub(crate) fn is_all_paused(&self) -> bool {
+        self.open().all_paused
+    }
+
+    /// Whether the database is paused.
+    pub(crate) fn is_paused(&self, database: &str) -> bool {
+        self.open().is_paused(database)
+    }
+
+    /// Whether all sessions of the paused database, or of all, have nothing to finish. A connection for replication is not waited for.
+    pub(crate) fn is_at_rest(&self, database: Option<&str>) -> bool {
+        self.clients(database).all(|link| link.about.replication || link.parked.load(Acquire))
+    }
+
+    /// Returns when the database is not paused.
+    pub(crate) async fn resumed(&self, database: &str) {
+        loop {
+            let mut resumed = std::pin::pin!(self.resumed.notified());
+            resumed.as_mut().enable();
+            if !self.is_paused(database) {
+                return;
+            }
+            resumed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(database: &str) -> About {
+        About { database: database.to_owned(), ..About::default() }
+    }
+
+    #[test]
+    fn sessions_are_paused_by_database() {
+        let sessions = Sessions::default();
+        let (a, b) = (sessions.begin(about("a")), sessions.begin(about("b")));
+        let console = sessions.begin(About { console: true, ..about("a") });
+        assert!(!a.link.take_news());
+        sessions.pause(Some("a"));
+        assert!(a.link.is_paused() && a.link.take_news() && !a.link.take_news());
+        assert!(!b.link.is_paused() && !console.link.is_paused());
+        assert!(!sessions.is_at_rest(Some("a")) && sessions.begin(about("a")).link.is_paused());
+        a.link.set_parked(true);
+        assert!(sessions.is_at_rest(Some("a")) && !sessions.is_at_rest(None));
+        sessions.pause(None);
+        assert!(b.link.is_paused() && !sessions.is_at_rest(Some("a")), "each order is answered anew");
+        assert!(sessions.resume(Some("a")) && a.link.is_paused(), "all databases are still paused");
+        assert!(
+            !sessions.resume(Some("a"))
+                && sessions.resume(None)
+                && !a.link.is_paused()
+                && !b.link.is_paused()
+                && !sessions.resume(None)
+        );
+    }
+
+    #[test]
+    fn sessions_are_listed_while_they_last() {
+        let sessions = Sessions::default();
+        let (a, b) = (sessions.begin(about("a")), sessions.begin(about("b")));
+        a.link.note_traffic(1, 2);
+        b.link.note_traffic(10, 20);
+        assert!(sessions.kill(a.link.id) && a.link.is_killed() && !b.link.is_killed());
+        drop(a);
+        assert!(!sessions.kill(1) && sessions.all().len() == 1 && sessions.begun() == 2);
+        assert_eq!(sessions.traffic(), [11, 22]);
+        sessions.kill_all(Some("a"));
+        assert!(!b.link.is_killed());
+        sessions.kill_all(None);
+        assert!(b.link.is_killed());
+    }
+}
