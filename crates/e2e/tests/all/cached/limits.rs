@@ -83,12 +83,12 @@ fn what_is_behind_the_last_row(version: Version) -> Result<()> {
         return same(&mut c, &mut direct);
     }
     let fill = |c: &mut RawClient, reads: &mut dyn Iterator<Item = (&str, Way)>| -> Result<()> {
+        rest();
         for (read, way) in reads {
             eventually(PATIENCE, || {
                 let before = pair.freshet.metrics()?.hits();
                 ask(c, read, way)?;
                 ensure!(pair.freshet.metrics()?.hits() > before, "{read} {way:?} does not hit");
-                rest();
                 Ok(())
             })?;
         }

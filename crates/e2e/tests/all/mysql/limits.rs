@@ -35,7 +35,6 @@ fn until_hit(pair: &Pair, c: &mut RawClient, read: &str, is_prepared: bool) -> R
         let before = pair.freshet.metrics()?.hits();
         ask(c, read, is_prepared)?;
         ensure!(pair.freshet.metrics()?.hits() > before, "{read} ({is_prepared}) does not hit");
-        rest();
         Ok(())
     })
 }
@@ -70,6 +69,7 @@ fn behind_and_before(pair: &Pair, capabilities: u32) -> Result<()> {
     let all = || READS.iter().flat_map(|read| [(*read, false), (*read, true)]);
     let invalidated = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_invalidations_total"));
     let fill = |c: &mut RawClient| -> Result<()> {
+        rest();
         all().try_for_each(|(read, is_prepared)| until_hit(pair, c, read, is_prepared))
     };
     // Once it is invalidated, the change has been applied.
@@ -135,6 +135,7 @@ fn shown_and_not(pair: &Pair, capabilities: u32) -> Result<()> {
     let all = || CUT.iter().flat_map(|read| [(*read, false), (*read, true)]);
     let invalidated = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_invalidations_total"));
     let fill = |c: &mut RawClient| -> Result<()> {
+        rest();
         all().try_for_each(|(read, is_prepared)| until_hit(pair, c, read, is_prepared))
     };
     let gone_by = |gone: u64, count: u64| {

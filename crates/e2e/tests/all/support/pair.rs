@@ -51,13 +51,14 @@ impl Pair {
         Ok(())
     }
 
-    /// The same, and again until at least so many of its reads came from the cache in one go.
+    /// The conversation sounds the same directly and through Freshet, first without and then with at least so many reads from the cache.
     pub(crate) fn same_with_hits(&self, hits: u64, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
-        self.same(&conversation)?;
-        let direct = self.transcript(self.database.address(), &conversation).context("directly")?;
         if !self.freshet.is_there() {
-            return Ok(());
+            return self.same(conversation);
         }
+        let direct = self.transcript(self.database.address(), &conversation).context("directly")?;
+        let through = self.transcript(self.address(), &conversation).context("the first time")?;
+        ensure_same(&direct, &through).context("the first time")?;
         eventually(PATIENCE, || {
             let before = self.freshet.metrics()?;
             let through = self.transcript(self.address(), &conversation)?;

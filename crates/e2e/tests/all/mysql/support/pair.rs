@@ -76,15 +76,17 @@ impl Pair {
         Ok(())
     }
 
-    /// The same, and again until at least so many of its reads came from the cache in one go.
+    /// The conversation sounds the same directly and through Freshet, first without and then with at least so many reads from the cache.
     pub(crate) fn same_with_hits(&self, hits: u64, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
-        self.same(&conversation)?;
         if !self.freshet.is_there() {
-            return Ok(());
+            return self.same(conversation);
         }
         for capabilities in [capability::MODERN, capability::OLD] {
             let login = Login { capabilities, ..self.login() };
             let direct = transcript(self.database.address(), login, &conversation).context("directly")?;
+            let through = transcript(self.address(), login, &conversation).context("the first time")?;
+            ensure_same(&direct, &through)
+                .with_context(|| format!("the first time, capabilities {capabilities:#x}"))?;
             eventually(PATIENCE, || {
                 let before = self.freshet.metrics()?;
                 let through = transcript(self.address(), login, &conversation)?;
