@@ -137,9 +137,10 @@ impl AccessArgs {
 }
 
 /// Changes with every write, rename and change of owner or mode.
-type FileState = Option<(i64, i64, u64)>;
+pub(crate) type FileState = Option<(i64, i64, u64)>;
 
-fn states(files: &[PathBuf]) -> Vec<FileState> {
+/// The states of these files.
+pub(crate) fn states(files: &[PathBuf]) -> Vec<FileState> {
     let state = |path: &PathBuf| std::fs::metadata(path).ok().map(|meta| (meta.ctime(), meta.ctime_nsec(), meta.ino()));
     files.iter().map(state).collect()
 }

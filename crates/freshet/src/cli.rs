@@ -13,6 +13,7 @@ use crate::config::{self, ConfigCommand, Fault};
 use crate::logging::{self, LogFormat};
 use crate::memory::{self, MemoryArgs};
 use crate::serve::{self, ServeArgs};
+use crate::top::{self, TopArgs};
 use crate::uninstall::{self, UninstallArgs};
 
 /// A drop-in SQL cache for PostgreSQL, MySQL and MariaDB: repeated reads come from the cache, and every answer stays true.
@@ -44,6 +45,8 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Say which statements pass a running Freshet, what the database takes for them, and what would make them cacheable
     Advise(AdviseArgs),
+    /// Show what a running Freshet does, as the dashboard does, in a terminal
+    Top(TopArgs),
     /// Switch a running Freshet's cache off or on again. This is not kept: after a restart it is as `serve --bypass` says
     Bypass(BypassArgs),
     /// Give a running Freshet another memory limit. This is not kept: after a restart it is what --memory says
@@ -75,6 +78,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Check(args) => return Ok(runtime.block_on(check::run(args))),
         Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
         Command::Advise(args) => runtime.block_on(advise::run(args))?,
+        Command::Top(args) => runtime.block_on(top::run(args))?,
         Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
         Command::Memory(args) => runtime.block_on(memory::run(args))?,
     }

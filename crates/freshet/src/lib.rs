@@ -13,5 +13,6 @@ mod memory;
 mod running;
 mod serve;
 mod stop;
+mod top;
 mod uninstall;
 mod web;

@@ -100,6 +100,7 @@ fn options() -> Result<()> {
         (&["check"], "`freshet check`"),
         (&["uninstall"], "`freshet uninstall`"),
         (&["advise"], "`freshet advise`"),
+        (&["top"], "`freshet top`"),
         (&["bypass", "memory"], "`freshet bypass on|off`, `freshet memory SIZE`"),
         (&["demo"], "`freshet-bench demo`"),
     ] {

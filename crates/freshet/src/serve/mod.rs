@@ -27,6 +27,7 @@ use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
 use crate::logging::SetFilter;
+use crate::web::WebArgs;
 use crate::{logging, stop, web};
 
 /// How long the change stream may take to end, after everything else has ended.
@@ -58,9 +59,6 @@ pub(crate) struct ServeArgs {
     /// 127.0.0.1:6432 if not given, 127.0.0.1:3307 before MySQL or MariaDB
     #[arg(long, value_delimiter = ',')]
     listen: Vec<String>,
-    /// Address of /metrics and the probes /livez, /readyz and /cachez
-    #[arg(long)]
-    http: Option<SocketAddr>,
     /// Memory that Freshet may take, beyond that of its start and without pages of its own program, for cached results and all
     /// that goes with them; `freshet memory` makes it another while Freshet runs
     #[arg(long, default_value = "512MiB")]
@@ -123,7 +121,9 @@ pub(crate) struct ServeArgs {
     pub(crate) bypass: bool,
     #[command(flatten)]
     faults: FaultArgs,
-    // Last: its heading holds for all options behind it.
+    // Last: their headings hold for all options behind them.
+    #[command(flatten)]
+    web: WebArgs,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
 }
@@ -173,6 +173,7 @@ pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: 
 
 /// Opens what the configuration names, but no connection, and closes it again.
 pub(crate) fn try_out(args: &ServeArgs) -> Result<()> {
+    web::try_out(&args.web)?;
     if Upstream::is_url(&args.upstream) { mysql::open(args).map(drop) } else { postgres::open(args).map(drop) }
 }
 
@@ -192,7 +193,7 @@ impl ServeArgs {
             ("log", logging::filter(log).err()),
         ];
         let found = checks.into_iter().filter_map(|(key, error)| error.map(|error| (key, format!("{error:#}"))));
-        found.chain(self.access.faults()).collect()
+        found.chain(self.web.faults()).chain(self.access.faults()).collect()
     }
 
     /// The password in a file of its own.
@@ -246,10 +247,7 @@ async fn listen(args: &ServeArgs, family: &Family) -> Result<Listener> {
     let default = if mysql { "127.0.0.1:3307" } else { "127.0.0.1:6432" };
     let texts = if args.listen.is_empty() { &[default.to_owned()] } else { args.listen.as_slice() };
     let listener = Listener::bind(&listen_addresses(texts, mysql)?, args.workers(), family).await?;
-    let http = match args.http {
-        Some(address) => Some(web::bind(address, shared.clone()).await?),
-        None => None,
-    };
+    let http = web::bind(&args.web, shared.clone()).await?;
     let addresses = listener.addresses()?;
     let mut stdout = std::io::stdout();
     for address in &addresses {

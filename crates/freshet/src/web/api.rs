@@ -12,6 +12,11 @@ const QUERIES_MAX: usize = 1000;
 
 /// Figures of the normalized queries, the one first on which the database has spent most time, or would have without the cache.
 pub(super) async fn queries(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    Json(query_list(&shared, QUERIES_MAX))
+}
+
+/// The same, so many of them.
+pub(super) fn query_list(shared: &Shared, max: usize) -> Value {
     let latency = |histogram: &Histogram| {
         json!({
             "count": histogram.count(),
@@ -20,7 +25,7 @@ pub(super) async fn queries(State(shared): State<Arc<Shared>>) -> Json<Value> {
             "octaves_of_a_microsecond": histogram.buckets,
         })
     };
-    let reports = shared.query_reports(QUERIES_MAX).into_iter().map(|report| {
+    let reports = shared.query_reports(max).into_iter().map(|report| {
         let passed: Map<String, Value> =
             report.passed_by_reason.iter().map(|(reason, count)| ((*reason).to_owned(), json!(count))).collect();
         json!({
@@ -41,12 +46,17 @@ pub(super) async fn queries(State(shared): State<Arc<Shared>>) -> Json<Value> {
             "reason": report.reason.map(|reason| reason.to_string()),
         })
     });
-    Json(reports.collect())
+    reports.collect()
 }
 
 /// Statements that pass for a reason that can be mended, with the remedy.
 pub(super) async fn advice(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let all = shared.advice(QUERIES_MAX).into_iter().map(|advice| {
+    Json(advice_list(&shared, QUERIES_MAX))
+}
+
+/// The same, so many of them.
+pub(super) fn advice_list(shared: &Shared, max: usize) -> Value {
+    let all = shared.advice(max).into_iter().map(|advice| {
         json!({
             "digest": advice.digest,
             "query": advice.query,
@@ -57,5 +67,5 @@ pub(super) async fn advice(State(shared): State<Arc<Shared>>) -> Json<Value> {
             "remedy": advice.remedy,
         })
     });
-    Json(all.collect())
+    all.collect()
 }

@@ -1,34 +1,74 @@
-//! The web endpoints: metrics, probes, and the figures as JSON.
+//! The web endpoints: dashboard, figures as JSON, metrics and probes.
 
+mod access;
 mod api;
+mod args;
+mod connections;
+mod health;
 mod metrics;
+mod page;
 mod probes;
+mod sampler;
+mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use axum::Router;
 use axum::routing::get;
+use axum::{Router, middleware};
 use freshet_proxy::Shared;
 
-/// Binds the address and serves in the background; returns the bound address.
-pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<SocketAddr> {
+use access::Access;
+pub(crate) use args::WebArgs;
+use connections::Connections;
+use status::Status;
+
+/// Opens what the options name, and closes it again.
+pub(crate) fn try_out(args: &WebArgs) -> Result<()> {
+    Access::load(args).map(drop)
+}
+
+/// Binds the address, if there is one, and serves in the background; returns the bound address.
+pub(crate) async fn bind(args: &WebArgs, shared: Arc<Shared>) -> Result<Option<SocketAddr>> {
+    let Some(address) = args.http else { return Ok(None) };
+    let access = Arc::new(Access::load(args)?);
     let listener =
         tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--http)"))?;
     let bound = listener.local_addr()?;
-    let router = Router::new()
+    let status = Arc::new(Status::new(shared.clone(), args.price.clone()));
+    tokio::spawn(status.sampler.clone().run());
+    let router =
+        router(shared).merge(dashboard(status)).layer(middleware::from_fn_with_state(access.clone(), access::guard));
+    tokio::spawn(access.clone().watch());
+    let connections = Connections::of(listener, bound, access);
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(connections, router).await {
+            tracing::error!(%error, "the web endpoints have ended");
+        }
+    });
+    Ok(Some(bound))
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
         .route("/metrics", get(metrics::metrics).with_state(Arc::new(metrics::registry(&shared))))
         .route("/api/queries", get(api::queries).with_state(shared.clone()))
         .route("/api/advice", get(api::advice).with_state(shared.clone()))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(probes::readyz).with_state(shared.clone()))
         .route("/cachez", get(probes::cachez).with_state(shared.clone()))
-        .route("/health", get(probes::cachez).with_state(shared));
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "the web endpoints have ended");
-        }
-    });
-    Ok(bound)
+        .route("/health", get(probes::cachez).with_state(shared))
+}
+
+/// The page, and what it reads.
+fn dashboard(status: Arc<Status>) -> Router {
+    let api = Router::new()
+        .route("/api/status", get(status::status))
+        .route("/api/events", get(status::events))
+        .route("/api/memory", get(status::memory_figures))
+        .route("/api/sessions", get(status::sessions))
+        .route("/api/streams", get(status::streams))
+        .with_state(status);
+    page::FILES.iter().fold(api, |router, file| router.route(file.path, get(|| async { file.answer() })))
 }

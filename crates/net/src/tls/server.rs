@@ -36,6 +36,8 @@ pub struct ServerFiles {
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerFiles,
+    /// The protocols of which a client that names any must name one.
+    protocols: &'static [&'static [u8]],
     current: RwLock<Current>,
 }
 
@@ -62,13 +64,22 @@ pub struct Accepted<S> {
 impl ServerTls {
     /// Reads the files.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let current = RwLock::new(Current::read(&files)?);
-        Ok(Self { files, current })
+        Self::load_for(files, &[ALPN])
+    }
+
+    /// The same for clients of any protocol, such as HTTP.
+    pub fn load_for_any_protocol(files: ServerFiles) -> Result<Self, TlsError> {
+        Self::load_for(files, &[])
+    }
+
+    fn load_for(files: ServerFiles, protocols: &'static [&'static [u8]]) -> Result<Self, TlsError> {
+        let current = RwLock::new(Current::read(&files, protocols)?);
+        Ok(Self { files, protocols, current })
     }
 
     /// Reads the files again, for new connections. On an error the old configuration stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let fresh = Current::read(&self.files)?;
+        let fresh = Current::read(&self.files, self.protocols)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
@@ -90,7 +101,7 @@ fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
 }
 
 impl Current {
-    fn read(files: &ServerFiles) -> Result<Self, TlsError> {
+    fn read(files: &ServerFiles, protocols: &[&[u8]]) -> Result<Self, TlsError> {
         let provider = provider();
         let key = files::certified_key(&files.cert, &files.key, KeyOf::Server, &provider)?;
         let end_point = key.cert.first().and_then(binding::end_point);
@@ -101,7 +112,7 @@ impl Current {
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), end_point })

@@ -33,6 +33,8 @@ pub const SYNC: u8 = b'S';
 pub const TERMINATE: u8 = b'X';
 /// `Terminate`, whole.
 pub const TERMINATE_FRAME: &[u8] = b"X\0\0\0\x04";
+/// `Close` of the unnamed portal.
+pub const CLOSE_UNNAMED_PORTAL: &[u8] = b"C\0\0\0\x06P\0";
 
 /// A `Parse` message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

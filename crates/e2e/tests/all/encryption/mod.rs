@@ -12,6 +12,7 @@ mod reload;
 mod same;
 mod to_upstream;
 mod upstream_certificates;
+mod web;
 mod workshop;
 
 use std::net::SocketAddr;

@@ -5,11 +5,13 @@ mod analytics;
 mod bypass;
 mod configuration;
 mod console;
+mod dashboard;
 mod drain;
 mod logs;
 mod memory;
 mod outcomes;
 mod quiet;
+mod top;
 mod verify;
 
 use anyhow::{Result, ensure};

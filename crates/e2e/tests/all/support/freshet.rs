@@ -141,6 +141,14 @@ impl Freshet {
         Ok(self.child.as_mut().context("no process")?.try_wait()?)
     }
 
+    /// Ends the process at once.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        let child = self.child.as_mut().context("no process")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
     /// What it logged so far.
     pub(crate) fn log(&self) -> String {
         let log = self.log.lock().expect("no panic while the log is held");

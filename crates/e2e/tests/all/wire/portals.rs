@@ -17,6 +17,8 @@ on_both!(
     errors_at_every_place,
     formats_of_each_column,
     syncs_in_flight,
+    behind_a_hit_by_flush,
+    again_in_a_block,
     cursors_of_sql_and_portals,
 );
 
@@ -25,6 +27,71 @@ const LIST: &str = "select id, name, price from item where id < $1 order by id";
 
 fn hit() -> Vec<u8> {
     [unnamed(READ, &["1"]), sync()].concat()
+}
+
+/// What a read leaves behind it up to the `Sync` is there behind a hit as well: its portal, and a transaction that has begun.
+fn behind_a_hit_by_flush(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let statement = |sql: &str| unnamed(sql, &[]);
+    pair.same_with_hits(10, |c| {
+        for more in [
+            execute("", 0),
+            execute("", 2),
+            describe_portal(""),
+            [describe_portal(""), execute("", 0), unnamed(READ, &["2"])].concat(),
+            [close_portal(""), execute("", 0)].concat(),
+            statement("lock table item in access share mode"),
+            statement("set local work_mem = '1MB'"),
+            statement("set transaction isolation level repeatable read"),
+            statement("set transaction isolation level read committed"),
+            statement("begin isolation level repeatable read"),
+            statement("begin"),
+            statement("commit"),
+            statement("rollback"),
+            statement("savepoint a"),
+            statement("declare c cursor for select 1"),
+            statement("vacuum item"),
+            statement("discard all"),
+            [statement("insert into item (id) values (1000)"), statement("select 1 / 0"), unnamed(READ, &["1"])]
+                .concat(),
+        ] {
+            c.send(&[unnamed(READ, &["1"]), flush()].concat())?;
+            c.until(b'C')?;
+            c.exchange(&[more, sync()].concat(), 1)?;
+            c.query("rollback")?;
+            rest();
+        }
+        c.expect_silence()
+    })
+}
+
+/// In a block the portal is there behind the `Sync`, too.
+fn again_in_a_block(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    pair.same_with_hits(8, |c| {
+        let first = |rows| [parse("", LIST), bind_text("", "", &["9"]), execute("", rows), sync()].concat();
+        for rows in [0, 2] {
+            c.exchange(&first(rows), 1)?;
+            rest();
+            for more in [execute("", 0), execute("", 2), describe_portal(""), close_portal("")] {
+                c.query("begin")?;
+                c.exchange(&first(rows), 1)?;
+                c.exchange(&[more.clone(), sync()].concat(), 1)?;
+                c.exchange(&[execute("", 0), sync()].concat(), 1)?;
+                c.exchange(&hit(), 1)?;
+                c.query("select id, name from item where id = 1")?;
+                c.exchange(&[execute("", 0), sync()].concat(), 1)?;
+                c.query("rollback")?;
+                // The portal of another statement, before.
+                c.query("begin")?;
+                c.exchange(&[unnamed("select generate_series(1, 9) + random() * 0", &[]), sync()].concat(), 1)?;
+                c.exchange(&first(rows), 1)?;
+                c.exchange(&[more.clone(), sync()].concat(), 1)?;
+                c.query("rollback")?;
+            }
+        }
+        c.expect_silence()
+    })
 }
 
 /// A limit ends with PortalSuspended, and the portal with the Sync; what hits before and after does not matter.

@@ -35,6 +35,8 @@ pub(crate) enum Describe {
 /// One execution.
 #[derive(Debug)]
 pub(crate) struct Group<'a> {
+    /// Where its `Bind` begins among the messages.
+    pub(crate) at: usize,
     /// `Parse` precedes it, for the statement that it binds.
     pub(crate) parse: Option<(Parse<'a>, &'a [u8])>,
     pub(crate) bind: Bind<'a>,
@@ -53,6 +55,11 @@ impl Group<'_> {
             Describe::Statement if self.names_statement() => Describe::Nothing,
             describe => describe,
         }
+    }
+
+    /// How many answers the server gives from its `Bind` on.
+    pub(crate) fn answers(&self) -> usize {
+        2 + usize::from(self.describe == Describe::Portal) + usize::from(self.closes)
     }
 
     /// It prepares a statement with a name.
@@ -157,7 +164,8 @@ impl<'a> Scan<'a, '_> {
                     self.lead.bytes = end - message.len();
                 }
                 let describe = if self.described.is_some() { Describe::Statement } else { Describe::Nothing };
-                self.groups.push(Group { parse, bind, describe, closes: false, rows_max: 0 });
+                let at = end - message.len();
+                self.groups.push(Group { at, parse, bind, describe, closes: false, rows_max: 0 });
                 self.is_bound = true;
             }
             frontend::DESCRIBE => self.describe(&Target::read(message).ok()?)?,

@@ -143,6 +143,9 @@ impl Session {
             return Step::Wait;
         }
         self.client.set_ends_by_itself(false);
+        if self.transaction.is_idle() {
+            self.client.unseen_mut().forget();
+        }
         self.client.consume(HEADER_BYTES);
         backend::put_ready(self.client.output(), self.transaction.status());
         self.keep_awake();

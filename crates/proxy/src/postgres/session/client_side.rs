@@ -5,6 +5,7 @@ use freshet_types::Reason;
 use crate::peer::{Input, Peer};
 use crate::postgres::session::long_text::{LongText, Shows};
 use crate::postgres::session::server_connection::ServerConnection;
+use crate::postgres::session::unseen::UnseenExecution;
 
 /// How far the client's side has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +40,21 @@ pub(super) struct ClientSide {
     batch: OpenBatch,
     /// A batch was answered up to a `Flush`, and the server knows of no open batch: the client's `Sync` is answered here.
     ends_by_itself: bool,
+    unseen: UnseenExecution,
     ending: Ending,
 }
 
 impl ClientSide {
     pub(super) fn new(socket: Peer) -> Self {
-        Self { socket, rest: 0, long_text: None, batch: OpenBatch::None, ends_by_itself: false, ending: Ending::Open }
+        Self {
+            socket,
+            rest: 0,
+            long_text: None,
+            batch: OpenBatch::None,
+            ends_by_itself: false,
+            unseen: UnseenExecution::default(),
+            ending: Ending::Open,
+        }
     }
 
     /// The socket, for the loop that waits for both sides.
@@ -160,6 +170,15 @@ impl ClientSide {
     /// The next `Sync` is answered here.
     pub(super) fn ends_by_itself(&self) -> bool {
         self.ends_by_itself
+    }
+
+    /// The last execution, if the client can notice that the server has not seen it.
+    pub(super) fn unseen(&self) -> &UnseenExecution {
+        &self.unseen
+    }
+
+    pub(super) fn unseen_mut(&mut self) -> &mut UnseenExecution {
+        &mut self.unseen
     }
 
     // --- the end -------------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ impl Session {
                 }
                 let prepared = self.prepared(&statement);
                 self.server.statements.kept_admin(parse.name, prepared);
+                self.client.unseen_mut().forget();
             }
             Err(message) => backend::put_error(out, "ERROR", "42601", message),
         }
@@ -141,7 +142,7 @@ impl Session {
             return if names {
                 self.name_first(groups, leading)
             } else {
-                self.answer_batch(groups, &statements, &hits, flushes)
+                self.answer_batch(groups, &statements, &hits, messages)
             };
         }
         let mut fills = Vec::with_capacity(groups.len());
@@ -248,8 +249,9 @@ impl Session {
         groups: &[Group<'_>],
         statements: &[Arc<Statement>],
         hits: &[Option<Arc<Entry<Body>>>],
-        flushes: bool,
+        messages: &[u8],
     ) -> Result<Step, Reason> {
+        let flushes = ends_with_flush(messages);
         // The client may ask for more of it before its `Sync`.
         if flushes && hits.iter().flatten().any(|entry| entry.payload.frames().ends_with(SUSPENDED)) {
             return Err(Reason::MessageShape);
@@ -288,6 +290,9 @@ impl Session {
             bytes += entry.payload.frames().len();
         }
         self.client.set_ends_by_itself(flushes);
+        if flushes || !self.transaction.is_idle() {
+            self.note_unseen(groups, messages);
+        }
         if !flushes {
             backend::put_ready(self.client.output(), self.transaction.status());
         }
@@ -307,6 +312,7 @@ impl Session {
         messages: &[u8],
     ) {
         let between = self.is_between_transactions();
+        self.client.unseen_mut().forget();
         if groups.first().and_then(|group| group.parse).is_some_and(|(parse, _)| parse.name.is_empty()) {
             self.server.statements.unnamed_is_replaced();
         }
@@ -346,15 +352,26 @@ impl Session {
     /// Executions up to a `Flush`; the batch stays open.
     fn send_flushed(&mut self, groups: &[Group<'_>], messages: &[u8]) {
         let answers = |group: &Group<'_>| {
-            2 + usize::from(group.parse.is_some())
-                + usize::from(group.describe != Describe::Nothing)
-                + usize::from(group.closes)
+            let before = usize::from(group.parse.is_some()) + usize::from(group.describe == Describe::Statement);
+            before + group.answers()
         };
         let unit = self.last_unit();
         unit.response.owe(groups.iter().map(answers).sum());
         (unit.sent.begun, unit.sent.bound_or_executed, unit.fills.may_end) = (true, true, true);
         self.client.begin_batch(OpenBatch::Passes(Reason::MessageShape));
         self.server.put(messages);
+        if self.transaction.is_idle() {
+            self.note_unseen(groups, messages); // its portal ends with Freshet's own `Sync`
+        }
+    }
+
+    /// The client has the answer to the last of these executions, and the server has not, or ends it.
+    fn note_unseen(&mut self, groups: &[Group<'_>], messages: &[u8]) {
+        if let Some(group) = groups.last()
+            && let Some(messages) = messages.get(group.at..messages.len().saturating_sub(HEADER_BYTES))
+        {
+            self.client.unseen_mut().note(messages, group.answers());
+        }
     }
 
     /// Statements whose `Sync` is still to come may run in a transaction of their own, as if it had: READ COMMITTED shows each what is committed by
@@ -396,6 +413,7 @@ impl Session {
             let prepared = self.prepared(statement);
             self.server.statements.kept_admin(parse.name, prepared);
         }
+        self.client.unseen_mut().forget();
         backend::put_ready(self.client.output(), self.transaction.status());
         step
     }

@@ -58,6 +58,7 @@ mod startup;
 mod statements;
 mod transaction;
 mod unit;
+mod unseen;
 mod upstream;
 mod waits_skipped;
 mod watermark;

@@ -26,6 +26,13 @@ fn is_answered_once(tag: u8) -> bool {
 impl Session {
     /// Lets the extended protocol's messages pass up to the next `Sync`.
     pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
+        let input = self.client.take_input();
+        self.catch_up_unseen(input.bytes());
+        self.client.put_back(input);
+        self.begin_passing_messages(reason);
+    }
+
+    fn begin_passing_messages(&mut self, reason: Reason) {
         if self.client.received().starts_with(&[frontend::PARSE])
             && self.client.received().get(frame::HEADER_BYTES) == Some(&0)
         {
@@ -39,7 +46,8 @@ impl Session {
     /// One execution of a statement that was prepared before passes, on one portal: all its messages, `Sync` included.
     pub(crate) fn pass_execution(&mut self, group: &Group<'_>, messages: &[u8], reason: Reason) {
         let describes = group.describe != Describe::Nothing;
-        self.begin_passing_batch(reason);
+        self.catch_up_unseen(messages);
+        self.begin_passing_messages(reason);
         self.bind_passes(Some(&group.bind));
         self.execution_passes(group.bind.portal.is_empty());
         let unit = self.last_unit();
@@ -259,6 +267,7 @@ impl Session {
             }
             frontend::BIND => self.bind_passes(Bind::read(bytes).ok().as_ref()),
             _ => {
+                self.client.unseen_mut().forget();
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
                     self.last_unit().statements.forgot = true;
                     self.server.statements.forget(name);
@@ -288,6 +297,7 @@ impl Session {
 
     /// A statement is bound; it is not known which, if its name cannot be read.
     fn bind_passes(&mut self, bind: Option<&Bind<'_>>) {
+        self.client.unseen_mut().forget();
         let portal = bind.map(|bind| bind.portal);
         let name = bind.map(|bind| bind.statement).unwrap_or_default();
         let catalog = self.shared.catalog_version();
@@ -341,6 +351,7 @@ impl Session {
 
     /// `Parse` goes upstream.
     pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
+        self.client.unseen_mut().forget();
         let prepared = statement.map(|statement| self.prepared(statement));
         let unit = self.last_unit();
         if unit.statements.parsed.len() < NAMES_MAX {

@@ -124,6 +124,9 @@ impl Session {
         self.client.put(frames);
         backend::put_ready(self.client.output(), self.transaction.status());
         self.server.statements.query_answered();
+        if !self.transaction.is_idle() {
+            self.client.unseen_mut().note(frontend::CLOSE_UNNAMED_PORTAL, 1); // it has replaced the unnamed portal
+        }
         if entry.payload.source.query.takes_snapshot {
             self.query_unseen();
         }
@@ -138,6 +141,7 @@ impl Session {
             self.ask(Ask::Proof);
         }
         self.open_unit(true, Kind::Query);
+        self.client.unseen_mut().forget();
         let unit = self.last_unit();
         unit.effects.tells = true;
         unit.effects.mark.reads = true;
@@ -170,6 +174,8 @@ impl Session {
         self.note_passed(statement, nature, reason);
         self.note_read(statement);
         let (effect, tells) = (nature.effect, !nature.is_silent);
+        self.catch_up_unseen_query(statement);
+        self.client.unseen_mut().forget();
         self.open_unit(true, Kind::Query);
         self.precede(statement);
         let (place, now) = (self.prefetch.place(statement), self.now());

@@ -120,6 +120,9 @@ impl Session {
     pub(crate) fn follow_block(&mut self, unit: &ClientUnit) {
         let mark = &unit.effects.mark;
         if self.transaction.is_idle() {
+            if !self.client.ends_by_itself() {
+                self.client.unseen_mut().forget();
+            }
             self.transaction.end_block();
             self.watermark.end_snapshot();
             return;

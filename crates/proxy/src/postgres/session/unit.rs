@@ -30,13 +30,18 @@ pub(crate) enum Unit {
         /// The row that came, as a whole frame.
         row: Option<Box<[u8]>>,
     },
+    /// So many answers to messages of the client's that were answered from the cache: swallowed. It has no `ReadyForQuery`.
+    Unseen {
+        /// Still to come.
+        answers: usize,
+    },
 }
 
 impl Unit {
     pub(crate) fn as_client(&mut self) -> Option<&mut ClientUnit> {
         match self {
             Self::Client(unit) => Some(unit),
-            Self::Own { .. } => None,
+            Self::Own { .. } | Self::Unseen { .. } => None,
         }
     }
 
@@ -44,6 +49,7 @@ impl Unit {
     pub(crate) fn own_row(&mut self) -> Option<&mut Option<Box<[u8]>>> {
         match self {
             Self::Own { row, .. } => Some(row),
+            Self::Unseen { .. } => None,
             Self::Client(unit) => unit.fills.end.as_mut().filter(|end| end.is_next()).map(|end| &mut end.row),
         }
     }
@@ -52,6 +58,7 @@ impl Unit {
     pub(crate) fn is_own_next(&self) -> bool {
         match self {
             Self::Own { .. } => true,
+            Self::Unseen { .. } => false,
             Self::Client(unit) => unit.fills.end.as_ref().is_some_and(EndWithin::is_next),
         }
     }

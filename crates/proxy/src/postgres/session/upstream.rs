@@ -35,6 +35,9 @@ impl Session {
             let head = frame::header(self.server.received())
                 .map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
             let Some(head) = head else { break };
+            if head.tag == backend::READY && matches!(self.pipeline.front(), Some(Unit::Unseen { .. })) {
+                return Err(SessionError::ServerMisbehaved("the end of a batch that is still to be answered"));
+            }
             if head.tag == backend::PARAMETER_STATUS && !self.server.setting_reported(head) {
                 break;
             }
@@ -145,6 +148,21 @@ impl Session {
         if head.tag == backend::PARAMETER_STATUS {
             self.settings_changed();
         }
+        if let Some(Unit::Unseen { answers }) = self.pipeline.front_mut()
+            && !asynchronous
+        {
+            *answers = if head.tag == backend::ERROR {
+                0
+            } else {
+                answers.saturating_sub(usize::from(answers_once(head.tag)))
+            };
+            if *answers == 0 {
+                self.pipeline.pop_front();
+            }
+            if head.tag != backend::ERROR {
+                return Ok(Way::Swallow);
+            }
+        }
         Ok(match self.pipeline.front_mut() {
             _ if asynchronous => Way::Forward,
             // Nothing is owed: a fatal error such as the server's shutdown.
@@ -153,7 +171,7 @@ impl Session {
             Some(unit) if !may_answer(unit, head.tag) => {
                 return Err(SessionError::ServerMisbehaved("an answer nobody asked for"));
             }
-            Some(Unit::Own { .. }) => Way::Swallow,
+            Some(Unit::Own { .. } | Unit::Unseen { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
                 if let Some(end) = unit.fills.end.as_mut().filter(|end| end.is_next()) {
                     end.note(head.tag);
@@ -217,7 +235,7 @@ impl Session {
             return true;
         }
         match self.pipeline.pop_front() {
-            None => true,
+            None | Some(Unit::Unseen { .. }) => true,
             Some(Unit::Client(unit)) => {
                 let wrote = unit.effects.mark.writes() || self.transaction.wrote();
                 let ended = status == backend::STATUS_IDLE || unit.effects.mark.may_commit();
@@ -362,6 +380,7 @@ fn may_answer(unit: &Unit, tag: u8) -> bool {
     match unit {
         unit if unit.is_own_next() => own(),
         Unit::Own { .. } => own(),
+        Unit::Unseen { .. } => true,
         Unit::Client(unit) => unit.kind != Kind::Sync || matches!(tag, ERROR | NOTICE),
     }
 }

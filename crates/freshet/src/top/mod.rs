@@ -1,0 +1,80 @@
+//! `freshet top`: what a running Freshet does, in a terminal. It reads `/api/status`, as the dashboard does.
+
+mod fetch;
+mod screen;
+mod view;
+mod words;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use freshet_units::Span;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use fetch::Source;
+use view::View;
+
+/// How long a key waits at most for its effect.
+const KEYS_EVERY: Duration = Duration::from_millis(100);
+
+/// Options of `freshet top`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    /// Where the running Freshet has its endpoints (its option --http): host:port
+    #[arg(long, default_value = "127.0.0.1:9127")]
+    http: String,
+    /// File with the token that it asks for
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Use TLS, and trust certificates of this authority (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// How often the figures are read
+    #[arg(long, default_value = "1s")]
+    every: Span,
+    /// Print the figures once, as plain text, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// Shows the figures until q is pressed.
+pub(crate) async fn run(args: TopArgs) -> Result<()> {
+    let source = Source::new(&args)?;
+    let status = source.read().await?;
+    if args.once {
+        print!("{}", screen::plain(&View::of(status)));
+        return Ok(());
+    }
+    let mut terminal = ratatui::try_init()?;
+    let ended = show(&mut terminal, &source, View::of(status), args.every.0).await;
+    ratatui::restore();
+    ended
+}
+
+async fn show(terminal: &mut DefaultTerminal, source: &Source, mut view: View, every: Duration) -> Result<()> {
+    let mut read_at = Instant::now();
+    loop {
+        terminal.draw(|frame| screen::draw(frame, &mut view))?;
+        // Nothing else is to be done on this thread.
+        while event::poll(KEYS_EVERY)? {
+            if let Event::Key(key) = event::read()?
+                && key.kind == KeyEventKind::Press
+            {
+                let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                if is_interrupt || view.press(key.code) {
+                    return Ok(());
+                }
+            }
+            terminal.draw(|frame| screen::draw(frame, &mut view))?;
+            if read_at.elapsed() >= every {
+                break;
+            }
+        }
+        if read_at.elapsed() >= every {
+            read_at = Instant::now();
+            view.take(source.read().await);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What an operator should know first: whether the cache works, and if not, the next step.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_proxy::Shared;
+use serde_json::{Value, json};
+
+/// The findings, the gravest first: none if all is well.
+pub(super) fn health(shared: &Shared) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut add = |level: &str, text: String, next: &str| {
+        found.push(json!({ "level": level, "text": text, "next_step": next }));
+    };
+    if shared.switches.is_draining() {
+        add(
+            "problem",
+            "Freshet is about to end: it accepts no new sessions.".to_owned(),
+            "Start it again, if that is not meant.",
+        );
+    }
+    let different = shared.verifier.different.load(Relaxed);
+    if different > 0 {
+        let text = format!(
+            "{different} sampled hits differed from the database's answer. Their statements are no longer cached."
+        );
+        add("problem", text, "The log names the statements. Please report them.");
+    }
+    if let Some(why) = shared.trouble() {
+        let next = next_step(&why);
+        add("problem", format!("Nothing is served from the cache: {why}. All statements go to the database."), next);
+    }
+    if shared.switches.bypass() {
+        let text = "The cache is switched off. All statements go to the database.".to_owned();
+        add("warning", text, "`freshet bypass off` switches it on again.");
+    }
+    if shared.metrics.hits() == 0 && shared.metrics.fills() == 0 && shared.metrics.passed() > 100 {
+        let text = "No statement is cacheable so far.".to_owned();
+        add("warning", text, "\"Not cached\" below has the reasons, and what to do about each.");
+    }
+    found
+}
+
+fn next_step(why: &str) -> &'static str {
+    match why {
+        "the change stream is being set up" => {
+            "This takes a few seconds after a start. If it lasts, run `freshet check`: it names what the database lacks."
+        }
+        "the change stream is late" => {
+            "See whether the database, the network or this machine is overloaded. Caching resumes by itself."
+        }
+        _ => {
+            "See whether the database is up and reachable. `freshet check` names what it lacks, and the statements that mend it. \
+             Freshet tries again by itself."
+        }
+    }
+}
