@@ -3,7 +3,7 @@
 #![no_main]
 
 use freshet_fuzz::{bounded, cuts};
-use freshet_wire::postgres::startup::{PACKET_BYTES_MAX, Session, Startup, packet_bytes, parse, set_minor};
+use freshet_wire::postgres::startup::{PACKET_BYTES_MAX, Session, Startup, packet_bytes, parse, set_minor, with_database};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -24,7 +24,9 @@ fuzz_target!(|data: &[u8]| {
         assert!(!cuts(data).any(|cut| parse(cut).is_ok()), "a cut packet was understood");
         let mut other = data.to_vec();
         set_minor(&mut other, !session.minor);
-        assert_eq!(parse(&other), Ok(Startup::Session(Session { minor: !session.minor, ..session })));
+        assert_eq!(parse(&other), Ok(Startup::Session(Session { minor: !session.minor, ..session.clone() })));
+        let other = with_database(data, b"other").expect("a session");
+        assert_eq!(parse(&other), Ok(Startup::Session(Session { database: b"other", ..session })));
     }
 });
 

@@ -6,7 +6,6 @@ keys of other rows are read where a statement needs them.
 import json
 import statistics
 import time
-import urllib.request
 from pathlib import Path
 
 import figures
@@ -80,9 +79,8 @@ class Bench:
 def counters(target):
     if not target.metrics_url:
         return 0, 0
-    with urllib.request.urlopen(target.metrics_url, timeout=5) as answer:
-        lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
-    return float(lines["freshet_cached_total"]), float(lines["freshet_key_queries_total"])
+    values = figures.counters(target.metrics_url)
+    return values["freshet_cached_total"], values["freshet_key_queries_total"]
 
 
 def standing(options, directory, postgres, running):

@@ -27,7 +27,7 @@ pub(crate) struct AccessArgs {
     auth: Auth,
     /// File of lines "user" "verifier", as pg_authid shows verifiers (SCRAM-SHA-256$… or md5…)
     #[arg(long, value_name = "FILE")]
-    users: Option<PathBuf>,
+    pub(crate) users: Option<PathBuf>,
     /// Look verifiers up in the database: $1 is the user, the answer is a name and a verifier; without a query it is
     /// that of a function freshet.user_lookup (see the manual)
     #[arg(long, value_name = "SQL", num_args = 0..=1, default_missing_value = AUTH_QUERY)]
@@ -92,13 +92,13 @@ impl AccessArgs {
         }
     }
 
-    /// Reads the configuration and the files again after each change and each SIGHUP, for ever.
+    /// Reads the configuration and the files again after each change and each SIGHUP, for ever. `users`: the files of users of all databases.
     ///
     /// Looking once a second costs less than being told of changes: no dependency, and a directory whose link is switched, as orchestrators
     /// do it, needs no thought.
-    pub(crate) async fn watch(self, running: Arc<Running>) {
-        let files: Vec<PathBuf> =
-            [self.users, self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
+    pub(crate) async fn watch(self, users: Vec<PathBuf>, running: Arc<Running>) {
+        let files = [self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten();
+        let files: Vec<PathBuf> = files.chain(users).collect();
         let mut hangup = match signal(SignalKind::hangup()) {
             Ok(hangup) => hangup,
             Err(error) => {

@@ -15,6 +15,7 @@ use crate::memory::{self, MemoryArgs};
 use crate::serve::{self, ServeArgs};
 use crate::top::{self, TopArgs};
 use crate::uninstall::{self, UninstallArgs};
+use crate::web;
 
 /// A drop-in SQL cache for PostgreSQL, MySQL and MariaDB: repeated reads come from the cache, and every answer stays true.
 #[derive(Debug, Parser)]
@@ -105,7 +106,8 @@ fn serve_configured(arguments: Vec<OsString>) -> Result<ExitCode> {
     let filter = logging::filter(&config.log).context("--log")?;
     let set_filter = logging::start(filter, config.log_format);
     if config.args.check_config {
-        serve::try_out(&config.args)?;
+        web::try_out(&config.args.web)?;
+        serve::databases::open(&config)?;
         println!("the configuration can be used");
         return Ok(ExitCode::SUCCESS);
     }

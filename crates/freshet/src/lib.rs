@@ -7,6 +7,7 @@ mod bypass;
 mod check;
 pub mod cli;
 mod config;
+mod exposition;
 mod faults;
 mod logging;
 mod memory;

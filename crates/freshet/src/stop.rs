@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use freshet_proxy::Shared;
+use freshet_proxy::Databases;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
@@ -14,15 +14,15 @@ use tokio::time::{sleep, timeout};
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Returns when the program must end.
-pub(crate) async fn until_stopped(shared: &Shared, drain_max: impl Fn() -> Duration) -> anyhow::Result<()> {
+pub(crate) async fn until_stopped(databases: &Databases, drain_max: impl Fn() -> Duration) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        _ = terminate.recv() => drain(shared, drain_max(), &mut terminate, &mut interrupt).await,
+        _ = terminate.recv() => drain(databases, drain_max(), &mut terminate, &mut interrupt).await,
         _ = interrupt.recv() => {}
-        () = shared.switches.stop_requested(false) => {
-            if !shared.switches.stops_at_once() {
-                drain(shared, drain_max(), &mut terminate, &mut interrupt).await;
+        () = databases.stop_requested(false) => {
+            if !databases.stops_at_once() {
+                drain(databases, drain_max(), &mut terminate, &mut interrupt).await;
             }
         }
     }
@@ -30,23 +30,23 @@ pub(crate) async fn until_stopped(shared: &Shared, drain_max: impl Fn() -> Durat
     Ok(())
 }
 
-async fn drain(shared: &Shared, drain_max: Duration, terminate: &mut Signal, interrupt: &mut Signal) {
-    let sessions = shared.metrics.sessions();
+async fn drain(databases: &Databases, drain_max: Duration, terminate: &mut Signal, interrupt: &mut Signal) {
+    let sessions = databases.sessions();
     tracing::info!(sessions, "no new connections; sessions end as soon as they are at rest");
-    shared.switches.begin_drain();
+    databases.begin_drain();
     let all_ended = async {
-        while shared.metrics.sessions() > 0 {
+        while databases.sessions() > 0 {
             sleep(LOOK_EVERY).await;
         }
     };
     tokio::select! {
         ended = timeout(drain_max, all_ended) => {
             if ended.is_err() {
-                tracing::warn!(sessions = shared.metrics.sessions(), "not ended within --drain-timeout: closed");
+                tracing::warn!(sessions = databases.sessions(), "not ended within --drain-timeout: closed");
             }
         }
         _ = terminate.recv() => tracing::warn!("a second SIGTERM: all sessions are closed"),
         _ = interrupt.recv() => tracing::warn!("SIGINT: all sessions are closed"),
-        () = shared.switches.stop_requested(true) => tracing::warn!("SHUTDOWN: all sessions are closed"),
+        () = databases.stop_requested(true) => tracing::warn!("SHUTDOWN: all sessions are closed"),
     }
 }

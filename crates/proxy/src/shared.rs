@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
 use crate::server::console::Console;
+use crate::server::memory::ProcessMemory;
 use crate::server::scheduling_delay::SchedulingDelay;
 use crate::server::switches::Switches;
 use crate::service::cool_off::CoolOff;
@@ -78,6 +79,8 @@ pub struct Settings {
     pub upstream: String,
     /// The upstream's dialect.
     pub dialect: Dialect,
+    /// The memory limit of the process.
+    pub memory: Arc<ProcessMemory>,
     /// Users who may see other users' statements.
     pub admin_users: RwLock<Vec<String>>,
     /// PostgreSQL: users who may read the statistics of the console.
@@ -171,8 +174,6 @@ pub struct Shared {
     pub(crate) redefining: Arc<AtomicUsize>,
     /// PostgreSQL: running statements that may write, or that end a transaction that did. Their commits flush the log.
     pub(crate) writing: Arc<AtomicUsize>,
-    /// Notified when the memory limit has changed, or large entries were added.
-    pub(crate) memory_changed: Notify,
     /// Bytes of entries added since the memory was last measured because of them.
     pub(crate) filled: AtomicU64,
     /// Notified when commits wait for a proof.
@@ -217,7 +218,6 @@ impl Shared {
             defining: Arc::default(),
             redefining: Arc::default(),
             writing: Arc::default(),
-            memory_changed: Notify::new(),
             filled: AtomicU64::new(0),
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),

@@ -17,13 +17,17 @@ mod tables;
 mod triggers;
 mod waiting;
 
+use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use freshet_net::Upstream;
 
+use crate::config::{self, DatabaseConfig};
+use crate::serve;
 use database::Database;
 use report::Report;
 
@@ -36,6 +40,12 @@ pub(crate) struct CheckArgs {
     /// The database and Freshet's account in it, as for `freshet serve`
     #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
     upstream: String,
+    /// Check all databases of this configuration file instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["upstream", "publication", "prepared", "print_triggers"])]
+    config: Option<PathBuf>,
+    /// One of them.
+    #[arg(skip)]
+    configured: Option<DatabaseConfig>,
     /// Name of the publication that Freshet keeps
     #[arg(long, default_value = "freshet")]
     publication: String,
@@ -67,12 +77,45 @@ enum Mode {
 
 /// Prints the findings. Success if every guarantee holds, failure if not, 2 if the database cannot be checked.
 pub(crate) async fn run(args: CheckArgs) -> ExitCode {
+    let Some(path) = &args.config else { return run_one(&args).await };
+    let arguments = [OsString::from("freshet"), "serve".into(), "--config".into(), path.into()];
+    let config = match config::read(&arguments) {
+        Ok(config) => config,
+        Err(faults) => {
+            for fault in &faults {
+                eprintln!("{fault}");
+            }
+            return ExitCode::from(NO_ANSWER);
+        }
+    };
+    let mut outcome = ExitCode::SUCCESS;
+    for database in config.databases {
+        let head = if args.print_setup { "-- database" } else { "database" };
+        // Nobody reads any more what cannot be written.
+        let _ = print(&format!("{head} {}\n", database.label()));
+        let one = CheckArgs {
+            upstream: database.args.upstream.clone(),
+            publication: database.args.publication.clone(),
+            prepared: database.args.prepared,
+            configured: Some(database),
+            ..args.clone()
+        };
+        match run_one(&one).await {
+            ExitCode::SUCCESS => {}
+            worse if outcome != ExitCode::from(NO_ANSWER) => outcome = worse,
+            _ => {}
+        }
+    }
+    outcome
+}
+
+async fn run_one(args: &CheckArgs) -> ExitCode {
     let outcome = match (freshet_net::mysql::Upstream::is_url(&args.upstream), args.print_setup) {
         _ if args.print_triggers => print(&triggers::script()).map(|()| ExitCode::SUCCESS),
-        (true, true) => mysql::print_setup(&args).await,
-        (true, false) => mysql::check(&args).await,
-        (false, true) => print_setup(&args).await,
-        (false, false) => check(&args).await,
+        (true, true) => mysql::print_setup(args).await,
+        (true, false) => mysql::check(args).await,
+        (false, true) => print_setup(args).await,
+        (false, false) => check(args).await,
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("freshet: {error:#}");
@@ -80,17 +123,24 @@ pub(crate) async fn run(args: CheckArgs) -> ExitCode {
     })
 }
 
-async fn connect(text: &str) -> Result<(Arc<Upstream>, Database)> {
-    let upstream = Arc::new(Upstream::parse(text).context("--upstream")?);
-    for warning in &upstream.conninfo().warnings {
-        tracing::warn!("--upstream: {warning}");
-    }
+async fn connect(args: &CheckArgs) -> Result<(Arc<Upstream>, Database)> {
+    let upstream = match &args.configured {
+        // Its warnings are logged.
+        Some(config) => serve::postgres::upstream(config)?,
+        None => {
+            let upstream = Upstream::parse(&args.upstream).context("--upstream")?;
+            for warning in &upstream.conninfo().warnings {
+                tracing::warn!("--upstream: {warning}");
+            }
+            Arc::new(upstream)
+        }
+    };
     let database = Database::connect(&upstream).await.with_context(|| format!("{upstream} cannot be looked at"))?;
     Ok((upstream, database))
 }
 
 async fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let (upstream, mut database) = connect(&args.upstream).await?;
+    let (upstream, mut database) = connect(args).await?;
     let mut report = Report::default();
     if server::kind(&mut database, &mut report).await? {
         server::capacity(&mut database, &mut report).await?;
@@ -127,7 +177,7 @@ async fn schema(database: &mut Database, args: &CheckArgs, report: &mut Report) 
 }
 
 async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
-    let (_, mut database) = connect(&args.upstream).await?;
+    let (_, mut database) = connect(args).await?;
     let mut report = Report::default();
     let all = tables::all(&mut database, &args.publication).await?;
     let chosen = tables::chosen(&mut database, all, &args.tables, &mut report).await?;

@@ -15,7 +15,7 @@ pub(crate) enum ConfigCommand {
     Default,
     /// Print the JSON schema of the file
     Schema,
-    /// Print the table of all settings, in Markdown
+    /// Print the tables of all settings and of those of a [[database]], in Markdown
     Reference,
     /// Print the file for what a pgbouncer.ini says
     Import(ImportArgs),
@@ -36,7 +36,7 @@ pub(crate) fn run(command_: &ConfigCommand) -> Result<ExitCode> {
     let text = match command_ {
         ConfigCommand::Default => show::sample(&command()),
         ConfigCommand::Schema => show::schema(&command()),
-        ConfigCommand::Reference => show::reference(&command()),
+        ConfigCommand::Reference => format!("{}\n{}", show::reference(&command()), show::reference_of_databases()),
         ConfigCommand::Import(args) => {
             let name = args.file.display().to_string();
             let text = std::fs::read_to_string(&args.file).with_context(|| format!("{name} cannot be read"))?;

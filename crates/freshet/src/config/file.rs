@@ -1,4 +1,4 @@
-//! The file: TOML without sections, each key the name of a setting.
+//! The file: TOML, each key the name of a setting, and `[[database]]` for each of several databases.
 //!
 //! All faults of a file are found at once. A value is checked by the parser of its option, so that the file and the
 //! command line accept the same.
@@ -12,6 +12,7 @@ use clap::{Arg, Command};
 use toml::Spanned;
 use toml::de::{DeInteger, DeString, DeTable, DeValue};
 
+use crate::config::databases;
 use crate::config::definition::{self, Kind, expected, key, may_stand_alone};
 use crate::config::fault::{Fault, Place};
 
@@ -28,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) values: Vec<String>,
     /// Where the value is.
     pub(crate) place: Place,
+    /// The number of the `[[database]]` that it belongs to; None: it is at the top.
+    pub(crate) database: Option<usize>,
 }
 
 /// Reads and checks the file.
@@ -58,6 +61,10 @@ pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Vec<Ent
     let broken: HashSet<usize> = faults.iter().map(|(span, _)| file.position(span.start).0).collect();
     let mut entries = Vec::new();
     for (name, value) in table.get_ref() {
+        if let (databases::TABLE, DeValue::Array(tables)) = (name.get_ref().as_ref(), value.get_ref()) {
+            databases::entries(&file, tables, &mut entries, &mut faults);
+            continue;
+        }
         let span = if unknown(name, value, settings).is_some() { name.span() } else { value.span() };
         if broken.contains(&file.position(span.start).0) {
             continue;
@@ -78,7 +85,7 @@ pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Vec<Ent
     Err(faults.into_iter().map(|(_, fault)| fault).collect())
 }
 
-struct File<'a> {
+pub(super) struct File<'a> {
     path: PathBuf,
     text: &'a str,
 }
@@ -91,24 +98,26 @@ impl File<'_> {
         (before.matches('\n').count() + 1, line.chars().count() + 1)
     }
 
-    fn place(&self, span: &Range<usize>) -> Place {
+    pub(super) fn place(&self, span: &Range<usize>) -> Place {
         let (line, column) = self.position(span.start);
         Place::File { path: self.path.clone(), line, column }
     }
 
-    fn fault(&self, span: &Range<usize>, key: Option<String>, text: String) -> Fault {
+    pub(super) fn fault(&self, span: &Range<usize>, key: Option<String>, text: String) -> Fault {
         Fault { place: self.place(span), key, text }
     }
 }
 
 /// Why the key is none.
-fn unknown(name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>, settings: &[Arg]) -> Option<String> {
+pub(super) fn unknown(name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>, settings: &[Arg]) -> Option<String> {
     let name = name.get_ref().as_ref();
     if settings.iter().any(|arg| key(arg) == name) {
         return None;
     }
     if value.get_ref().is_table() {
-        return Some(format!("unknown section {name:?}: all keys are at the top of the file, without sections"));
+        return Some(format!(
+            "unknown section {name:?}: all keys are at the top of the file, but those of a [[database]]"
+        ));
     }
     let nearest = settings.iter().map(|arg| (strsim::jaro(key(arg), &name.replace('-', "_")), key(arg)));
     let nearest = nearest.filter(|(alike, _)| *alike >= ALIKE_MIN).max_by(|one, other| one.0.total_cmp(&other.0));
@@ -118,7 +127,7 @@ fn unknown(name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>, settings:
     })
 }
 
-fn entry(
+pub(super) fn entry(
     file: &File<'_>,
     name: &Spanned<DeString<'_>>,
     value: &Spanned<DeValue<'_>>,
@@ -131,7 +140,7 @@ fn entry(
     let arg = settings.iter().find(|arg| key(arg) == name).ok_or("unknown key")?;
     let typed = typed(arg, value.get_ref())
         .ok_or_else(|| format!("expected {}, not {}", expected(arg), in_words(value.get_ref())))?;
-    Ok(Entry { key: name.to_owned(), values: checked(arg, &typed)?, place: file.place(&value.span()) })
+    Ok(Entry { key: name.to_owned(), values: checked(arg, &typed)?, place: file.place(&value.span()), database: None })
 }
 
 fn in_words(value: &DeValue<'_>) -> &'static str {
@@ -243,7 +252,7 @@ mod tests {
             ("zzzzzz = 1", "f.toml:1:1: unknown key \"zzzzzz\": `freshet config default` prints all keys"),
             (
                 "[pool]\nsize = 1",
-                "f.toml:1:2: unknown section \"pool\": all keys are at the top of the file, without sections",
+                "f.toml:1:2: unknown section \"pool\": all keys are at the top of the file, but those of a [[database]]",
             ),
             (
                 "memory = \"much\"",

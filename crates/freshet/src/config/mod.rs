@@ -7,6 +7,7 @@
 //! derived from the same definition.
 
 mod commands;
+mod databases;
 mod definition;
 mod fault;
 mod file;
@@ -16,6 +17,7 @@ mod running;
 mod show;
 
 pub(crate) use commands::{ConfigCommand, run};
+pub(crate) use databases::DatabaseConfig;
 pub(crate) use definition::command;
 pub(crate) use fault::Fault;
 pub(crate) use resolve::{Resolved, environment_faults, read};

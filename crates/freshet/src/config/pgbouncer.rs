@@ -35,13 +35,17 @@ pub(crate) struct Import {
     pub(crate) without_counterpart: Vec<Problem>,
     /// Keys of the file with their values as TOML.
     keys: BTreeMap<&'static str, String>,
-    /// Parameters of the connection string.
-    upstream: BTreeMap<String, String>,
+    /// Parameters of all connection strings.
+    common: Parameters,
+    /// The databases by name, with the parameters of their connection strings.
+    databases: Vec<(String, Parameters)>,
     addresses: Vec<(usize, String)>,
     port: Option<String>,
     sockets: Vec<String>,
-    database: Option<String>,
 }
+
+/// Of a connection string.
+type Parameters = BTreeMap<String, String>;
 
 /// Reads a pgbouncer.ini.
 pub(crate) fn import(text: &str) -> Import {
@@ -82,31 +86,22 @@ impl Import {
     }
 
     fn parameter(&mut self, key: &str, value: &str) {
-        self.upstream.insert(key.to_owned(), value.to_owned());
+        self.common.insert(key.to_owned(), value.to_owned());
     }
 
     fn database(&mut self, line: usize, name: &str, value: &str) {
-        if let Some(first) = &self.database {
-            let why = format!("one Freshet serves one database, here {first}: start another one for this");
-            return self.problem(line, name, &why);
-        }
         if name == "*" {
-            return self.problem(line, name, "Freshet serves a database with a name");
+            let why = "Freshet caches databases with a name; upstream at the top of its file takes all other names";
+            return self.problem(line, name, why);
         }
         let name = unquoted(name);
-        self.database = Some(name.clone());
-        let Some(parameters) = parameters(value) else {
+        let Some(given) = parameters(value) else {
             return self.problem(line, &name, "this is no connection string");
         };
-        self.parameter("dbname", &name);
-        for (key, value) in parameters {
+        let mut parameters = Parameters::from([("dbname".to_owned(), name.clone())]);
+        for (key, value) in given {
             match key.as_str() {
-                "dbname" if value != name => {
-                    let why = format!("clients know the database {value} by its own name, not as {name}");
-                    self.problem(line, &key, &why);
-                    self.parameter(&key, &value);
-                }
-                "host" | "port" | "user" | "password" | "dbname" => self.parameter(&key, &value),
+                "host" | "port" | "user" | "password" | "dbname" => _ = parameters.insert(key, value),
                 "pool_size" | "min_pool_size" | "reserve_pool" | "reserve_pool_size" | "pool_mode"
                 | "server_lifetime" => {
                     self.problem(line, &key, NO_POOL);
@@ -114,6 +109,7 @@ impl Import {
                 _ => self.problem(line, &key, "Freshet has no such setting of a database"),
             }
         }
+        self.databases.push((name, parameters));
     }
 
     fn setting(&mut self, line: usize, key: &str, value: &str) {
@@ -217,15 +213,17 @@ impl Import {
         for problem in &self.without_counterpart {
             _ = writeln!(out, "# no counterpart: {name}:{problem}");
         }
-        if !self.upstream.is_empty() {
-            if !self.upstream.contains_key("user") {
-                out.push_str("# Freshet needs an account of its own: add user=… here, and its password in upstream_password_file\n");
-            }
-            let parameters = self.upstream.iter().map(|(key, value)| format!("{key}={}", conninfo_value(value)));
-            _ = writeln!(out, "upstream = {}", quoted(&parameters.collect::<Vec<_>>().join(" ")));
-        }
         for (key, value) in &self.keys {
             _ = writeln!(out, "{key} = {value}");
+        }
+        for (name, parameters) in &self.databases {
+            _ = writeln!(out, "\n[[database]]\nname = {}", quoted(name));
+            if !parameters.contains_key("user") {
+                out.push_str("# Freshet needs an account of its own: add user=… here, and its password in upstream_password_file\n");
+            }
+            let all: Parameters = self.common.iter().chain(parameters).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let all = all.iter().map(|(key, value)| format!("{key}={}", conninfo_value(value)));
+            _ = writeln!(out, "upstream = {}", quoted(&all.collect::<Vec<_>>().join(" ")));
         }
         out
     }
@@ -333,14 +331,15 @@ mod tests {
         assert_eq!(
             toml,
             "# From p.ini\n\
-             upstream = \"connect_timeout=5 dbname=shop host=db.example.com password='it\\\\'s' port=5433 sslmode=verify-full \
-             sslrootcert=/ca.pem user=app\"\n\
              admin_users = [\"ops\", \"dba\"]\n\
              listen = [\"0.0.0.0:6543\", \"[::1]:6543\", \"/run/pgbouncer\"]\n\
-             tls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\ntls_required = true\nusers = \"/etc/pgbouncer/userlist.txt\"\n"
+             tls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\ntls_required = true\nusers = \"/etc/pgbouncer/userlist.txt\"\n\n\
+             [[database]]\nname = \"shop\"\n\
+             upstream = \"connect_timeout=5 dbname=shop host=db.example.com password='it\\\\'s' port=5433 sslmode=verify-full \
+             sslrootcert=/ca.pem user=app\"\n"
         );
         let entries = parse(Path::new("t"), &toml, &settings(&command())).expect("no fault");
-        assert_eq!(entries.len(), 7);
+        assert_eq!(entries.len(), 8);
     }
 
     #[test]
@@ -356,9 +355,7 @@ mod tests {
             starts,
             [
                 "2: *",
-                "3: dbname",
                 "3: pool_size",
-                "4: two",
                 "5: bad",
                 "7: pool_mode",
                 "8: max_client_conn",
@@ -371,7 +368,8 @@ mod tests {
         );
         let toml = import.to_toml("p.ini");
         assert!(toml.contains("# no counterpart: p.ini:12: frobnicate: Freshet has no such setting\n"), "{toml}");
-        assert!(toml.contains("add user=") && toml.contains("upstream = \"dbname=uno host=h\"\n"), "{toml}");
+        assert!(toml.contains("add user=") && toml.contains("name = \"one\"\n"), "{toml}");
+        assert!(toml.contains("upstream = \"dbname=uno host=h\"\n\n[[database]]\nname = \"two\"\n"), "{toml}");
         assert!(parse(Path::new("t"), &toml, &settings(&command())).is_ok());
     }
 }

@@ -9,6 +9,7 @@ use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use freshet_net::{Upstream, mysql};
 
+use crate::config::databases::{self, DatabaseConfig};
 use crate::config::definition::{self, command, is_secret, key, settings};
 use crate::config::fault::{Fault, Place};
 use crate::config::file::{self, Entry};
@@ -44,7 +45,7 @@ pub(crate) struct Setting {
     pub(crate) default: String,
     pub(crate) source: Source,
     pub(crate) secret: bool,
-    place: Place,
+    pub(super) place: Place,
 }
 
 impl Setting {
@@ -67,6 +68,8 @@ pub(crate) struct Resolved {
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
     pub(crate) settings: Vec<Setting>,
+    /// At least one.
+    pub(crate) databases: Vec<DatabaseConfig>,
 }
 
 /// Reads the configuration that a command line of `freshet serve` names. Err: all that is wrong.
@@ -92,15 +95,42 @@ pub(crate) fn environment_faults() -> Vec<Fault> {
 
 /// The settings of a command line, the environment and the entries of a file.
 fn resolve(arguments: &[OsString], entries: &[Entry]) -> Result<Resolved, Vec<Fault>> {
-    let originals = settings(&command());
-    let command = with_defaults(command(), entries);
-    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| usage(&error))?;
+    let at_top: Vec<Entry> = entries.iter().filter(|entry| entry.database.is_none()).cloned().collect();
+    let command = with_defaults(command(), &at_top);
+    let (args, matches) = parsed(command.clone(), arguments)?;
     let serve = matches.subcommand_matches("serve").unwrap_or(&matches);
-    let settings = settings(&command).iter().map(|arg| setting(arg, serve, entries, &originals)).collect();
-    let args = ServeArgs::from_arg_matches(serve).map_err(|error| usage(&error))?;
     let log = serve.get_one::<String>("log").cloned().unwrap_or_default();
     let log_format = serve.get_one("log_format").copied().unwrap_or(LogFormat::Text);
-    Ok(Resolved { args, log, log_format, settings })
+    let settings = all_settings(&command, serve, &at_top);
+    let mut databases = Vec::new();
+    for table in databases::tables(entries) {
+        // Its settings are typed behind those of all: the last one counts.
+        let command = command.clone().mut_subcommand("serve", |serve| serve.args_override_self(true));
+        let (args, matches) = parsed(command.clone(), &databases::arguments(arguments, &table))?;
+        let serve = matches.subcommand_matches("serve").unwrap_or(&matches);
+        let mut settings = all_settings(&command, serve, &at_top);
+        for setting in &mut settings {
+            if let Some(entry) = table.iter().find(|entry| entry.key == setting.key) {
+                (setting.source, setting.place) = (Source::File, entry.place.clone());
+            }
+        }
+        databases.push(DatabaseConfig::new(&table, args, settings));
+    }
+    if databases.is_empty() || !args.upstream.is_empty() {
+        databases.push(DatabaseConfig::new(&[], args.clone(), settings.clone()));
+    }
+    Ok(Resolved { args, log, log_format, settings, databases })
+}
+
+fn parsed(command: Command, arguments: &[OsString]) -> Result<(ServeArgs, ArgMatches), Vec<Fault>> {
+    let matches = command.try_get_matches_from(arguments).map_err(|error| usage(&error))?;
+    let serve = matches.subcommand_matches("serve").unwrap_or(&matches);
+    Ok((ServeArgs::from_arg_matches(serve).map_err(|error| usage(&error))?, matches))
+}
+
+fn all_settings(command: &Command, serve: &ArgMatches, entries: &[Entry]) -> Vec<Setting> {
+    let originals = settings(&self::command());
+    settings(command).iter().map(|arg| setting(arg, serve, entries, &originals)).collect()
 }
 
 /// The parser's own words.
@@ -159,31 +189,39 @@ impl Resolved {
     /// Finds what is wrong with settings that are right one by one.
     fn checked(self) -> Result<Self, Vec<Fault>> {
         let mut faults: Vec<Fault> = Vec::new();
-        for (key, text) in self.args.faults(&self.log) {
-            let setting = self.settings.iter().find(|setting| setting.key == key);
-            let place = setting.map_or_else(|| Place::Option(key.replace('_', "-")), |setting| setting.place.clone());
-            faults.push(Fault { place, key: Some(key.to_owned()), text });
+        for database in &self.databases {
+            for (key, text) in database.args.faults(&self.log) {
+                let setting = database.settings.iter().find(|setting| setting.key == key);
+                let option = || Place::Option(key.replace('_', "-"));
+                let place = setting.map_or_else(option, |setting| setting.place.clone());
+                let fault = Fault { place, key: Some(key.to_owned()), text };
+                // What holds for all databases is wrong for each.
+                if !faults.contains(&fault) {
+                    faults.push(fault);
+                }
+            }
         }
+        faults.extend(databases::faults(&self.databases, self.args.memory.0));
         if faults.is_empty() { Ok(self) } else { Err(faults) }
     }
 
+    #[cfg(test)]
     pub(crate) fn setting(&self, key: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.key == key)
     }
 
     /// Warns of a password where others can read it: in the process list, or in a file that is open to them.
     pub(crate) fn warn_of_passwords(&self) {
-        let Some(upstream) = self.setting("upstream").filter(|setting| shows_password(&setting.value)) else { return };
-        let advice = "give it in FRESHET_UPSTREAM, in the configuration file or in --upstream-password-file";
-        match (upstream.source, self.path()) {
-            (Source::CommandLine, _) => {
-                tracing::warn!("the password in --upstream can be read in the process list: {advice}");
-            }
-            (Source::File, Some(path)) if is_open_to_others(path) => {
-                let path = path.display();
-                tracing::warn!("{path} has a password, and everybody may read it: chmod o-r {path}");
-            }
-            _ => {}
+        let upstreams = self.databases.iter().flat_map(|database| &database.settings);
+        let shown = upstreams.filter(|setting| setting.key == "upstream" && shows_password(&setting.value));
+        let sources: Vec<Source> = shown.map(|setting| setting.source).collect();
+        if sources.contains(&Source::CommandLine) {
+            let advice = "give it in FRESHET_UPSTREAM, in the configuration file or in --upstream-password-file";
+            tracing::warn!("the password in --upstream can be read in the process list: {advice}");
+        }
+        if let Some(path) = self.path().filter(|path| sources.contains(&Source::File) && is_open_to_others(path)) {
+            let path = path.display();
+            tracing::warn!("{path} has a password, and everybody may read it: chmod o-r {path}");
         }
     }
 
@@ -242,6 +280,99 @@ mod tests {
             ]
         );
         assert!(resolved(&["--tls-key", "k"], &text).is_err());
+    }
+
+    #[test]
+    fn databases_have_settings_of_their_own() {
+        let text = "max_staleness = \"2s\"\n[[database]]\nname = \"shop\"\nupstream = \"postgres://f@h/live\"\nbypass = true\n\
+                    memory_min = \"64MiB\"\nauth_query = true\n[[database]]\nname = \"other\"\nupstream = \"postgres://f@h/\"\n\
+                    max_staleness = \"5s\"\n[[database]]\nname = \"m\"\nupstream = \"mysql://f@h/\"\nlisten = \"127.0.0.1:1\"\n";
+        let resolved = resolved(&["--max-staleness", "3s", "--verify", "0.5"], text).expect("no fault");
+        let value = |at: usize, key: &str| {
+            let database = &resolved.databases[at];
+            database
+                .settings
+                .iter()
+                .find(|setting| setting.key == key)
+                .map(|setting| (setting.value.clone(), setting.source))
+        };
+        let labels: Vec<String> = resolved.databases.iter().map(DatabaseConfig::label).collect();
+        assert_eq!(labels, ["shop", "other", "m"], "no upstream at the top is one that is not there");
+        assert_eq!(value(0, "max_staleness"), Some(("3s".to_owned(), Source::CommandLine)));
+        assert_eq!(value(1, "max_staleness"), Some(("5s".to_owned(), Source::File)), "said of one database");
+        assert_eq!(value(1, "verify"), Some(("0.5".to_owned(), Source::CommandLine)));
+        assert_eq!([0, 1].map(|at| resolved.databases[at].args.bypass), [true, false]);
+        assert_eq!((resolved.databases[0].memory_min, resolved.databases[1].memory_max), (64 << 20, u64::MAX));
+        assert_eq!(of(&resolved, "max_staleness").0, "3s");
+        let with_upstream = self::resolved(&["--upstream", "postgres://f@h/rest"], text).expect("no fault");
+        let last = with_upstream.databases.last().expect("four");
+        assert_eq!((last.label().as_str(), &last.name, with_upstream.databases.len()), ("rest", &None, 4));
+    }
+
+    #[test]
+    fn faults_of_databases_have_their_places() {
+        let postgres = "upstream = \"postgres://f@h/\"\n";
+        let mysql = "upstream = \"mysql://f@h/\"\n";
+        for (text, says) in [
+            (format!("[[database]]\n{postgres}"), "f.toml:1:1: a [[database]] needs the key name"),
+            ("[[database]]\nname = \"a\"\n".to_owned(), "f.toml:1:1: a [[database]] needs the key upstream"),
+            (format!("[[database]]\nname = \"a\"\nworkers = 1\n{postgres}"), "f.toml:3:1: unknown key \"workers\""),
+            (
+                format!("[[database]]\nname = \"a\"\nmax_stalenes = 1\n{postgres}"),
+                "f.toml:3:1: unknown key \"max_stalenes\": is max_staleness meant?",
+            ),
+            (
+                format!("[[database]]\nname = 1\n{postgres}"),
+                "f.toml:2:8: name: expected a text in quotes, not a number",
+            ),
+            (
+                format!("[[database]]\nname = \"a\"\nverify = 2\n{postgres}"),
+                "f.toml:3:10: verify: \"2\": expected a number from 0 to 1",
+            ),
+            (
+                "[[database]]\nname = \"a\"\nupstream = \"mysql://u:geheim@h:99999/\"".to_owned(),
+                "f.toml:3:12: upstream: ",
+            ),
+            (
+                format!("[[database]]\nname = \"a\"\n{postgres}[[database]]\nname = \"a\"\n{postgres}"),
+                "f.toml:5:8: name: \"a\" is the name of an earlier",
+            ),
+            (
+                format!("slot = \"s\"\n[[database]]\nname = \"a\"\n{postgres}[[database]]\nname = \"b\"\n{postgres}"),
+                "f.toml:1:8: slot: each database needs a slot of its own",
+            ),
+            (
+                format!("[[database]]\nname = \"a\"\nlisten = \"127.0.0.1:1\"\n{postgres}"),
+                "f.toml:2:8: listen: a PostgreSQL client names",
+            ),
+            (
+                format!("[[database]]\nname = \"a\"\n{postgres}[[database]]\nname = \"b\"\n{mysql}"),
+                "f.toml:5:8: listen: needed here",
+            ),
+            (
+                format!("[[database]]\nname = \"a\"\nmemory_min = \"2MiB\"\nmemory_max = \"1MiB\"\n{postgres}"),
+                "f.toml:2:8: memory_max: below memory_min",
+            ),
+            (
+                format!("[[database]]\nname = \"a\"\nmemory_min = \"2GiB\"\n{postgres}"),
+                "f.toml:2:8: memory_min: all memory_min are 2147483648 bytes",
+            ),
+            (
+                format!("[[database]]\nname = \"*\"\n{postgres}"),
+                "f.toml:2:8: name: upstream at the top takes all names",
+            ),
+            (format!("[[database]]\nname = \"a\"\nlisten = \"x\"\n{mysql}"), "f.toml:2:8: listen: \"x\" is neither"),
+            ("database = [1]\n".to_owned(), "f.toml:1:13: each database is a table: [[database]]"),
+            ("[database]\nname = \"a\"\n".to_owned(), "f.toml:1:2: unknown section \"database\""),
+        ] {
+            let faults = resolved(&[], &text).expect_err(&text);
+            let said = faults.iter().map(ToString::to_string).collect::<String>();
+            assert!(faults.len() == 1 && said.starts_with(says) && !said.contains("geheim"), "{text}\n{said}");
+        }
+        assert!(
+            resolved(&[], &format!("[[database]]\nname = \"b\"\n{mysql}")).is_ok(),
+            "it has the addresses at the top"
+        );
     }
 
     #[test]

@@ -8,49 +8,82 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use freshet_proxy::{AccessError, Console, Family, Shared};
+use freshet_proxy::{AccessError, Console, Database, Databases, Family};
 
+use crate::config::databases::{DatabaseConfig, TABLE};
 use crate::config::fault::{self, Fault};
 use crate::config::resolve::{Resolved, Setting, read};
 use crate::logging::{self, SetFilter};
-use crate::serve::nanos;
+use crate::serve::{ServeArgs, nanos};
 
 /// How a setting is set.
-type Set = fn(&Running, &Resolved);
+#[derive(Clone, Copy)]
+pub(crate) enum Set {
+    /// Once, for all databases.
+    Once(fn(&Running, &Resolved)),
+    /// For each database, to its own value.
+    Each(fn(&Family, &ServeArgs)),
+}
 
 /// The settings that may change while Freshet runs.
 pub(crate) const RELOADED: &[(&str, Set)] = &[
-    ("admin_users", |running, new| {
-        let users = new.args.admin_users_or(running.family.upstream_user());
-        *running.shared().settings.admin_users.write().unwrap_or_else(PoisonError::into_inner) = users;
-    }),
-    ("admission", |running, new| running.shared().cache.set_keep(new.args.admission.into())),
-    ("bypass", |running, new| _ = running.shared().switches.set_bypass(new.args.bypass)),
-    ("commit_wait", |running, new| running.shared().settings.hold_max.store(nanos(new.args.commit_wait), Relaxed)),
+    (
+        "admin_users",
+        Set::Each(|database, new| {
+            let users = new.admin_users_or(database.upstream_user());
+            *database.shared().settings.admin_users.write().unwrap_or_else(PoisonError::into_inner) = users;
+        }),
+    ),
+    ("admission", Set::Each(|database, new| database.shared().cache.set_keep(new.admission.into()))),
+    ("bypass", Set::Each(|database, new| _ = database.shared().switches.set_bypass(new.bypass))),
+    (
+        "commit_wait",
+        Set::Each(|database, new| database.shared().settings.hold_max.store(nanos(new.commit_wait), Relaxed)),
+    ),
     // The end of the program reads it.
-    ("drain_timeout", |_, _| {}),
-    ("log", |running, new| {
-        // The filter was checked with all other settings.
-        if let Err(error) = logging::filter(&new.log).and_then(&running.set_filter) {
-            tracing::error!("log: {error:#}");
-        }
-    }),
-    ("login_failures_max", |running, new| running.family.set_login_failures_max(new.args.access.login_failures_max)),
-    ("max_staleness", |running, new| running.shared().cache.set_staleness_max(nanos(new.args.max_staleness))),
-    ("memory", |running, new| _ = running.shared().set_memory(new.args.memory.0)),
-    ("stats_users", |running, new| {
-        let users = new.args.stats_users.clone();
-        *running.shared().settings.stats_users.write().unwrap_or_else(PoisonError::into_inner) = users;
-    }),
-    ("verify", |running, new| running.shared().verifier.set_rate(new.args.verify.0)),
+    ("drain_timeout", Set::Once(|_, _| {})),
+    (
+        "log",
+        Set::Once(|running, new| {
+            // The filter was checked with all other settings.
+            if let Err(error) = logging::filter(&new.log).and_then(&running.set_filter) {
+                tracing::error!("log: {error:#}");
+            }
+        }),
+    ),
+    (
+        "login_failures_max",
+        Set::Once(|running, new| running.databases.set_login_failures_max(new.args.access.login_failures_max)),
+    ),
+    ("max_staleness", Set::Each(|database, new| database.shared().cache.set_staleness_max(nanos(new.max_staleness)))),
+    (
+        "memory",
+        Set::Once(|running, new| {
+            if let Some(database) = running.databases.databases().first() {
+                database.family.shared().set_memory(new.args.memory.0);
+            }
+        }),
+    ),
+    (
+        "stats_users",
+        Set::Each(|database, new| {
+            let users = new.stats_users.clone();
+            *database.shared().settings.stats_users.write().unwrap_or_else(PoisonError::into_inner) = users;
+        }),
+    ),
+    ("verify", Set::Each(|database, new| database.shared().verifier.set_rate(new.verify.0))),
 ];
 
 /// Whether the setting may change while Freshet runs.
 pub(crate) fn is_reloaded(key: &str) -> bool {
-    RELOADED.iter().any(|(name, _)| *name == key)
+    set_of(key).is_some()
+}
+
+fn set_of(key: &str) -> Option<Set> {
+    RELOADED.iter().find(|(name, _)| *name == key).map(|(_, set)| *set)
 }
 
 /// One setting that is another than before.
@@ -67,8 +100,9 @@ struct State {
     settings: Vec<Setting>,
     /// What needs a restart to be in force.
     after_restart: Vec<Setting>,
+    /// In the order of [`Running::databases`].
+    databases: Vec<DatabaseConfig>,
     memory: u64,
-    bypass: bool,
     drain_timeout: Duration,
 }
 
@@ -77,7 +111,7 @@ pub(crate) struct Running {
     arguments: Vec<OsString>,
     /// The file that it is read from.
     pub(crate) path: Option<PathBuf>,
-    family: Family,
+    databases: Arc<Databases>,
     set_filter: SetFilter,
     state: Mutex<State>,
 }
@@ -89,19 +123,20 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    pub(crate) fn new(arguments: Vec<OsString>, config: &Resolved, family: Family, set_filter: SetFilter) -> Self {
+    pub(crate) fn new(
+        arguments: Vec<OsString>,
+        config: &Resolved,
+        databases: Arc<Databases>,
+        set_filter: SetFilter,
+    ) -> Self {
         let state = Mutex::new(State {
             settings: config.settings.clone(),
             after_restart: Vec::new(),
+            databases: config.databases.clone(),
             memory: config.args.memory.0,
-            bypass: config.args.bypass,
             drain_timeout: config.args.drain_timeout.0,
         });
-        Self { arguments, path: config.args.config.clone(), family, set_filter, state }
-    }
-
-    fn shared(&self) -> &Shared {
-        self.family.shared()
+        Self { arguments, path: config.args.config.clone(), databases, set_filter, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -114,7 +149,7 @@ impl Running {
 
     /// Reads the files of users and certificates again.
     pub(crate) fn reload_access(&self) -> Vec<AccessError> {
-        self.family.reload_access()
+        self.databases.reload_access()
     }
 
     /// Reads the configuration again and logs what came of it. `why`: what asked for it.
@@ -152,35 +187,101 @@ impl Running {
         let mut changes = Vec::new();
         for now in &new.settings {
             let Some(before) = state.settings.iter_mut().find(|before| before.key == now.key) else { continue };
-            let set = RELOADED.iter().find(|(key, _)| *key == now.key).map(|(_, set)| set);
             if before.value == now.value {
                 before.source = now.source;
                 continue;
             }
+            let set = set_of(&now.key);
             let (was, is) = (before.shown(), now.shown());
             changes.push(Change { key: now.key.clone(), before: was, now: is, in_force: set.is_some() });
             match set {
                 Some(set) => {
-                    set(self, new);
+                    if let Set::Once(set) = set {
+                        set(self, new);
+                    }
                     *before = now.clone();
                 }
                 None => state.after_restart.push(now.clone()),
             }
         }
-        (state.memory, state.bypass) = (new.args.memory.0, new.args.bypass);
+        self.take_databases(state, new, &mut changes);
+        state.memory = new.args.memory.0;
         state.drain_timeout = new.args.drain_timeout.0;
         changes
     }
 
+    /// The settings of each database. Another list of databases needs a restart.
+    fn take_databases(&self, state: &mut State, new: &Resolved, changes: &mut Vec<Change>) {
+        let names = |all: &[DatabaseConfig]| {
+            all.iter().filter_map(|database| database.name.clone()).collect::<Vec<_>>().join(", ")
+        };
+        let (was, is) = (names(&state.databases), names(&new.databases));
+        if was != is {
+            changes.push(Change { key: TABLE.to_owned(), before: was, now: is, in_force: false });
+        }
+        for (before, Database { family, .. }) in state.databases.iter_mut().zip(self.databases.databases()) {
+            let same = |now: &&DatabaseConfig| now.name == before.name && now.args.is_mysql() == before.args.is_mysql();
+            let Some(now) = new.databases.iter().find(same) else { continue };
+            let own: Vec<String> = before.own.iter().chain(&now.own).cloned().collect();
+            for setting in &now.settings {
+                let Some(was) = before.settings.iter_mut().find(|was| was.key == setting.key) else { continue };
+                if was.value == setting.value {
+                    continue;
+                }
+                let set = set_of(&setting.key);
+                if let (Some(name), true) = (&now.name, own.contains(&setting.key)) {
+                    let key = format!("{TABLE}.{name}.{}", setting.key);
+                    let (was, is) = (was.shown(), setting.shown());
+                    changes.push(Change { key, before: was, now: is, in_force: set.is_some() });
+                }
+                if let Some(Set::Each(set)) = set {
+                    set(family, &now.args);
+                    *was = setting.clone();
+                }
+            }
+            before.own.clone_from(&now.own);
+            before.args.bypass = now.args.bypass;
+        }
+    }
+
     /// What was set by a statement, if that is another value than the configuration's.
     fn at_run_time(&self, state: &State, key: &str) -> Option<String> {
-        let (memory, bypass) = (self.shared().cache.limits().memory_bytes, self.shared().switches.bypass());
+        let Database { family, .. } = self.databases.databases().first()?;
+        let memory = family.shared().settings.memory.bytes();
         match key {
             "memory" if memory != state.memory => Some(memory.to_string()),
-            "bypass" if bypass != state.bypass => Some(bypass.to_string()),
+            "bypass" => at_run_time(state.databases.first()?, family).filter(|_| state.databases.len() == 1),
             _ => None,
         }
     }
+
+    /// The rows of the databases that have settings of their own, with what was set by a statement.
+    fn rows_of_databases(&self, state: &State) -> Vec<[String; 6]> {
+        let mut rows = Vec::new();
+        for (config, Database { family, .. }) in state.databases.iter().zip(self.databases.databases()) {
+            let Some(name) = &config.name else { continue };
+            for setting in &config.settings {
+                let by_statement = Some(setting).filter(|setting| setting.key == "bypass");
+                let by_statement = by_statement.and_then(|_| at_run_time(config, family));
+                if by_statement.is_none() && !config.own.contains(&setting.key) {
+                    continue;
+                }
+                let source = if by_statement.is_some() { "run time" } else { setting.source.label() };
+                let changeable = if is_reloaded(&setting.key) { "yes" } else { "no" };
+                let value = by_statement.unwrap_or_else(|| setting.shown());
+                let texts = [setting.default.as_str(), changeable, source, ""].map(str::to_owned);
+                let [default, changeable, source, later] = texts;
+                rows.push([format!("{TABLE}.{name}.{}", setting.key), value, default, changeable, source, later]);
+            }
+        }
+        rows
+    }
+}
+
+/// The bypass, if a statement has switched it.
+fn at_run_time(config: &DatabaseConfig, family: &Family) -> Option<String> {
+    let bypass = family.shared().switches.bypass();
+    (bypass != config.args.bypass).then(|| bypass.to_string())
 }
 
 impl Console for Running {
@@ -196,7 +297,7 @@ impl Console for Running {
             let (key, default) = (setting.key.clone(), setting.default.clone());
             [key, value, default, changeable.to_owned(), source.to_owned(), later.unwrap_or_default()]
         };
-        state.settings.iter().map(row).collect()
+        state.settings.iter().map(row).chain(self.rows_of_databases(&state)).collect()
     }
 
     fn reload(&self, user: &str) -> Result<Vec<[String; 4]>, String> {

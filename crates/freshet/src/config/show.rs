@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::{Arg, Command};
 use serde_json::{Map, Value, json};
 
+use crate::config::databases;
 use crate::config::definition::{self, Kind, default, is_secret, key, may_stand_alone, option, variable};
 use crate::config::running::is_reloaded;
 
@@ -27,8 +28,20 @@ pub(crate) fn sample(command: &Command) -> String {
         let value = if default(&arg).is_empty() { example(&arg) } else { default(&arg) };
         _ = writeln!(out, "#{} = {}", key(&arg), literal(&arg, &value));
     }
+    out.push_str(SAMPLE_DATABASES);
     out
 }
+
+/// How several databases are written.
+const SAMPLE_DATABASES: &str = r#"
+# Several databases: a table for each, with a name, an upstream, and any of the keys that docs/reference/options.md lists
+# for [[database]]. The keys above hold for all of them.
+# [[database]]
+# name = "shop"
+# upstream = "postgres://freshet@db.example.com:5432/shop"
+# max_staleness = "500ms"
+# memory_min = "64MiB"
+"#;
 
 fn comment(out: &mut String, text: &str) {
     let mut column = 0;
@@ -86,7 +99,21 @@ pub(crate) fn quoted(text: &str) -> String {
 /// A JSON schema of the file.
 pub(crate) fn schema(command: &Command) -> String {
     let property = |arg: Arg| (key(&arg).to_owned(), Value::Object(property(&arg)));
-    let properties: Map<String, Value> = definition::settings(command).into_iter().map(property).collect();
+    let mut properties: Map<String, Value> = definition::settings(command).into_iter().map(property).collect();
+    let of_databases: Map<String, Value> = databases::keys().into_iter().map(property).collect();
+    properties.insert(
+        databases::TABLE.to_owned(),
+        json!({
+            "description": "Several databases in one instance",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["name", "upstream"],
+                "properties": of_databases,
+            },
+        }),
+    );
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The configuration of Freshet",
@@ -114,10 +141,12 @@ fn property(arg: &Arg) -> Map<String, Value> {
     };
     let mut property = Map::from_iter([
         ("description".to_owned(), help(arg).into()),
-        ("x-option".to_owned(), format!("--{}", option(arg)).into()),
-        ("x-variable".to_owned(), variable(key(arg)).into()),
         ("x-reload".to_owned(), is_reloaded(key(arg)).into()),
     ]);
+    if arg.get_env().is_some() {
+        property.insert("x-option".to_owned(), format!("--{}", option(arg)).into());
+        property.insert("x-variable".to_owned(), variable(key(arg)).into());
+    }
     if let Value::Object(is) = is {
         property.extend(is);
     }
@@ -152,6 +181,17 @@ pub(crate) fn reference(command: &Command) -> String {
         let (key, text) = (key(&arg), cell(&help(&arg)));
         let (option, variable, default) = (option(&arg), variable(key), quoted(&default(&arg)));
         _ = writeln!(out, "| `--{option}` | `{key}` | `{variable}` | {default} | {reload} | {text} |");
+    }
+    out
+}
+
+/// The table of keys of a database in docs/reference/options.md.
+pub(crate) fn reference_of_databases() -> String {
+    let mut out = "| key | reload | |\n|---|---|---|\n".to_owned();
+    for arg in databases::keys() {
+        let reload = if is_reloaded(key(&arg)) { "yes" } else { "restart" };
+        let text = if arg.get_env().is_some() { "as the option".to_owned() } else { cell(&help(&arg)) };
+        _ = writeln!(out, "| `{}` | {reload} | {text} |", key(&arg));
     }
     out
 }
@@ -192,7 +232,9 @@ mod tests {
     fn the_schema_has_every_key() {
         let schema: Value = serde_json::from_str(&schema(&command())).expect("JSON");
         let properties = schema["properties"].as_object().expect("an object");
-        assert_eq!(properties.len(), settings(&command()).len());
+        assert_eq!(properties.len(), settings(&command()).len() + 1);
+        let of_databases = properties["database"]["items"]["properties"].as_object().expect("an object");
+        assert!(of_databases.contains_key("memory_min") && of_databases.contains_key("max_staleness"));
         assert_eq!(properties["auth"]["enum"], json!(["auto", "trust", "cert"]));
         assert_eq!(properties["verify"]["default"], json!(0));
         assert_eq!(properties["memory"]["default"], json!("512MiB"));
@@ -204,6 +246,11 @@ mod tests {
     fn the_reference_is_the_programs() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/options.md");
         let page = std::fs::read_to_string(path).expect("the page");
+        assert!(
+            page.contains(&reference_of_databases()),
+            "not in docs/reference/options.md:\n{}",
+            reference_of_databases()
+        );
         assert!(page.contains(&reference(&command())), "not in docs/reference/options.md: `freshet config reference`");
     }
 }

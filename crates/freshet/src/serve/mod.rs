@@ -3,11 +3,11 @@
 //! The change stream updates the cache, and the sessions read it. This is the only module that knows both. The
 //! differences between the databases are in [`postgres`] and [`mysql`].
 
-mod mysql;
-mod postgres;
+pub(crate) mod databases;
+pub(crate) mod mysql;
+pub(crate) mod postgres;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use freshet_cache::{Cache, Limits};
 use freshet_net::conninfo::Secret;
 use freshet_net::mysql::Upstream;
-use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory};
+use freshet_proxy::{Clock, Keep, ListenAddress, ServerIdentity, Settings, Shared};
 use freshet_replication::{Control, Identity, SlotName};
 use freshet_types::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
 use freshet_units::{MemorySize, Share, Span};
@@ -27,8 +27,9 @@ use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
 use crate::logging::SetFilter;
+use crate::serve::databases::Common;
 use crate::web::WebArgs;
-use crate::{logging, stop, web};
+use crate::{logging, stop};
 
 /// How long the change stream may take to end, after everything else has ended.
 const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,7 +52,7 @@ pub(crate) struct ServeArgs {
     /// too), postgres://user:password@host:port/database, or any other connection string that libpq understands; what that
     /// leaves out comes from PGHOST, PGUSER …, ~/.pgpass
     #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
-    upstream: String,
+    pub(crate) upstream: String,
     /// File with the password of Freshet's account, if --upstream has none
     #[arg(long, value_name = "FILE")]
     upstream_password_file: Option<PathBuf>,
@@ -81,11 +82,11 @@ pub(crate) struct ServeArgs {
     pub(crate) drain_timeout: Span,
     /// Name of the publication that Freshet maintains
     #[arg(long, default_value = "freshet")]
-    publication: String,
+    pub(crate) publication: String,
     /// Change nothing in the database's schema: what `freshet check --print-setup` prints was run by an administrator,
     /// and the tables of the publication are those that may be cached
     #[arg(long)]
-    prepared: bool,
+    pub(crate) prepared: bool,
     /// Keep the change stream's place in the replication slot freshet_NAME, so that a lost connection to the database
     /// does not empty the cache; each Freshet needs a name of its own. Without it the slot is temporary
     #[arg(long, value_name = "NAME")]
@@ -123,7 +124,7 @@ pub(crate) struct ServeArgs {
     faults: FaultArgs,
     // Last: their headings hold for all options behind them.
     #[command(flatten)]
-    web: WebArgs,
+    pub(crate) web: WebArgs,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
 }
@@ -153,34 +154,33 @@ struct Following {
 /// Serves until SIGINT, or until the drain after SIGTERM is complete.
 pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: SetFilter) -> Result<()> {
     let start = Start::now();
-    let args = &config.args;
-    let family = if Upstream::is_url(&args.upstream) {
-        Family::MySql(mysql::open(args)?)
-    } else {
-        Family::Postgres(postgres::open(args)?)
-    };
-    let running = Arc::new(Running::new(arguments, &config, family.clone(), set_filter));
-    // Nothing else sets it.
-    let _ = family.shared().console.set(running.clone());
-    let listener = listen(args, &family).await?;
-    let following = match &family {
-        Family::MySql(mysql) => mysql::start_services(mysql),
-        Family::Postgres(pg) => postgres::start_services(pg, args),
-    };
-    tokio::spawn(args.access.clone().watch(running.clone()));
-    serve(&running, start, listener, family.shared(), following).await
-}
-
-/// Opens what the configuration names, but no connection, and closes it again.
-pub(crate) fn try_out(args: &ServeArgs) -> Result<()> {
-    web::try_out(&args.web)?;
-    if Upstream::is_url(&args.upstream) { mysql::open(args).map(drop) } else { postgres::open(args).map(drop) }
+    let databases = Arc::new(databases::open(&config)?);
+    let running = Arc::new(Running::new(arguments, &config, databases.clone(), set_filter));
+    for database in databases.databases() {
+        // Nothing else sets it.
+        let _ = database.family.shared().console.set(running.clone());
+    }
+    let listener = databases::listen(&config, &databases).await?;
+    let following = databases::start_services(&config, &databases);
+    let users = config.databases.iter().filter_map(|database| database.args.access.users.clone()).collect();
+    tokio::spawn(config.args.access.clone().watch(users, running.clone()));
+    databases::start_memory(&config, &databases, start);
+    listener.run();
+    stop::until_stopped(&databases, || running.drain_timeout()).await?;
+    for following in &following {
+        following.control.shutdown();
+    }
+    for Following { follower, .. } in following {
+        // A persistent slot is dropped.
+        tokio::time::timeout(FOLLOWER_END_TIMEOUT, follower).await.ok();
+    }
+    Ok(())
 }
 
 impl ServeArgs {
     /// What is wrong with options that are right one by one: the key and the fault.
     pub(crate) fn faults(&self, log: &str) -> Vec<(&'static str, String)> {
-        let mysql = Upstream::is_url(&self.upstream);
+        let mysql = self.is_mysql();
         let upstream = if mysql {
             Upstream::parse(&self.upstream).map(drop).map_err(anyhow::Error::from)
         } else {
@@ -205,6 +205,21 @@ impl ServeArgs {
         Ok(Some(Secret::new(password.to_owned())))
     }
 
+    pub(crate) fn is_mysql(&self) -> bool {
+        Upstream::is_url(&self.upstream)
+    }
+
+    /// The database in the upstream; `*`: none, or it cannot be read.
+    pub(crate) fn database_of_upstream(&self) -> String {
+        let name = if self.is_mysql() {
+            Upstream::parse(&self.upstream).ok().and_then(|upstream| upstream.database().map(str::to_owned))
+        } else {
+            let upstream = freshet_net::Upstream::parse(&self.upstream).ok();
+            upstream.map(|upstream| upstream.conninfo().database.clone())
+        };
+        name.unwrap_or_else(|| "*".to_owned())
+    }
+
     fn workers(&self) -> usize {
         self.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from)).max(1)
     }
@@ -215,12 +230,14 @@ impl ServeArgs {
     }
 
     /// The state shared by the sessions and services of any upstream. `user` is the user in the URL.
-    fn shared(&self, dialect: Dialect, upstream: String, user: &str) -> Arc<Shared> {
+    fn shared(&self, dialect: Dialect, upstream: String, user: &str, common: &Common) -> Arc<Shared> {
         let (cache_faults, faults) = self.faults.switches();
-        let mut limits = Limits::with_memory(self.memory.0);
+        // Until it is divided by need.
+        let mut limits = Limits::with_memory(self.memory.0 / common.count);
         limits.staleness_max = nanos(self.max_staleness);
         limits.keep = self.admission.into();
         let settings = Settings {
+            memory: common.memory.clone(),
             admin_users: self.admin_users_or(user).into(),
             stats_users: self.stats_users.clone().into(),
             upstream,
@@ -240,50 +257,8 @@ impl ServeArgs {
     }
 }
 
-/// Listens, and logs the addresses.
-async fn listen(args: &ServeArgs, family: &Family) -> Result<Listener> {
-    let mysql = matches!(family, Family::MySql(_));
-    let shared = family.shared();
-    let default = if mysql { "127.0.0.1:3307" } else { "127.0.0.1:6432" };
-    let texts = if args.listen.is_empty() { &[default.to_owned()] } else { args.listen.as_slice() };
-    let listener = Listener::bind(&listen_addresses(texts, mysql)?, args.workers(), family).await?;
-    let http = web::bind(&args.web, shared.clone()).await?;
-    let addresses = listener.addresses()?;
-    let mut stdout = std::io::stdout();
-    for address in &addresses {
-        match address {
-            ListenAddress::Tcp(tcp) => writeln!(stdout, "listening on {tcp}")?,
-            ListenAddress::Unix(path) => writeln!(stdout, "listening on {}", path.display())?,
-        }
-    }
-    if let Some(http) = http {
-        writeln!(stdout, "http on {http}")?;
-    }
-    stdout.flush()?;
-    tracing::info!(upstream = shared.settings.upstream, ?addresses, workers = args.workers(), "serving");
-    Ok(listener)
-}
-
-async fn serve(
-    running: &Running,
-    start: Start,
-    listener: Listener,
-    shared: &Arc<Shared>,
-    following: Following,
-) -> Result<()> {
-    tokio::spawn(keep_memory(shared.clone(), move || start.taken_since()));
-    let scheduling_delay = shared.clone();
-    tokio::spawn(async move { scheduling_delay.scheduling_delay.watch().await });
-    listener.run();
-    stop::until_stopped(shared, || running.drain_timeout()).await?;
-    following.control.shutdown();
-    // A persistent slot is dropped.
-    tokio::time::timeout(FOLLOWER_END_TIMEOUT, following.follower).await.ok();
-    Ok(())
-}
-
 /// A socket in a directory has a port in its name: that of the first TCP address, or else PostgreSQL's.
-fn listen_addresses(texts: &[String], mysql: bool) -> Result<Vec<ListenAddress>> {
+pub(crate) fn listen_addresses(texts: &[String], mysql: bool) -> Result<Vec<ListenAddress>> {
     let tcp = texts.iter().filter(|text| !text.starts_with('/')).map(|text| {
         text.parse::<SocketAddr>().with_context(|| {
             format!("{text:?} is neither address:port (127.0.0.1:6432) nor a directory (/run/freshet)")

@@ -8,30 +8,38 @@ use freshet_proxy::mysql::{MySql, MySqlSettings, service};
 use freshet_replication::mysql::{FollowerConfig, Schemas, follow};
 use freshet_replication::{Control, Identity, Sink};
 use freshet_types::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
+use tracing::{Instrument as _, Span};
 
-use crate::access::raise_descriptor_limit;
-use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
+use crate::config::DatabaseConfig;
+use crate::serve::databases::Common;
+use crate::serve::{Following, advance, apply, disconnected, ring, server_identity, suspended};
 
-/// Parses the upstream on the command line.
-pub(super) fn open(args: &ServeArgs) -> Result<Arc<MySql>> {
-    let upstream = Upstream::parse(&args.upstream).context("--upstream")?;
-    let password = args.upstream_password().context("--upstream-password-file")?;
-    let upstream = Arc::new(match password.filter(|_| upstream.password().expose().is_empty()) {
+/// The upstream of one server.
+pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
+    let args = &config.args;
+    let upstream = Upstream::parse(&args.upstream).context("upstream")?;
+    let password = args.upstream_password().context("upstream_password_file")?;
+    Ok(Arc::new(match password.filter(|_| upstream.password().expose().is_empty()) {
         Some(password) => upstream.with_user(upstream.user(), password, upstream.database()),
         None => upstream,
-    });
-    let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user());
-    let own = MySqlSettings { upstream, access: args.access.settings(raise_descriptor_limit()) };
-    Ok(Arc::new(MySql::new(shared, own)?))
+    }))
 }
 
-/// Starts the follower of the change stream and all services.
-pub(super) fn start_services(mysql: &Arc<MySql>) -> Following {
+/// Opens one server, but no connection.
+pub(super) fn open(config: &DatabaseConfig, common: &Common) -> Result<Arc<MySql>> {
+    let (args, upstream) = (&config.args, upstream(config)?);
+    let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user(), common);
+    let own = MySqlSettings { upstream, access: args.access.settings(common.files_max) };
+    Ok(Arc::new(MySql::new(shared, own, common.rules.clone())?))
+}
+
+/// Starts the follower of the change stream and all services. `span`: for the log of the stream.
+pub(super) fn start_services(mysql: &Arc<MySql>, span: &Span) -> Following {
     let control = Arc::new(Control::new());
     service::start(mysql);
     let config = FollowerConfig::new(mysql.own.upstream.clone(), Arc::new(Columns { mysql: mysql.clone() }));
     let sink = Arc::new(Changes { mysql: mysql.clone() });
-    let follower = tokio::spawn(follow(config, sink, control.clone()));
+    let follower = tokio::spawn(follow(config, sink, control.clone()).instrument(span.clone()));
     tokio::spawn(ring((**mysql).clone(), control.clone()));
     Following { control, follower }
 }

@@ -9,36 +9,50 @@ use freshet_net::{Conninfo, Upstream};
 use freshet_proxy::postgres::{Pg, PgSettings, service};
 use freshet_replication::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
 use freshet_types::{Commit, Dialect, Epoch, Lsn};
+use tracing::{Instrument as _, Span};
 
-use crate::access::raise_descriptor_limit;
+use crate::config::DatabaseConfig;
+use crate::serve::databases::Common;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
-/// Parses the upstream on the command line.
-pub(super) fn open(args: &ServeArgs) -> Result<Arc<Pg>> {
-    let mut conninfo = Conninfo::parse(&args.upstream, &Environment::process()).context("--upstream")?;
-    if let Some(password) = args.upstream_password().context("--upstream-password-file")? {
+/// The upstream of one database.
+pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
+    let args = &config.args;
+    let environment = Environment::process();
+    let environment = match &config.name {
+        Some(name) => environment.with_database(name),
+        None => environment,
+    };
+    let mut conninfo = Conninfo::parse(&args.upstream, &environment).context("upstream")?;
+    if let Some(password) = args.upstream_password().context("upstream_password_file")? {
         for host in &mut conninfo.hosts {
             host.password.get_or_insert_with(|| password.clone());
         }
     }
-    let upstream = Arc::new(Upstream::new(conninfo).context("--upstream")?);
+    let upstream = Arc::new(Upstream::new(conninfo).context("upstream")?);
     for warning in &upstream.conninfo().warnings {
-        tracing::warn!("--upstream: {warning}");
+        tracing::warn!("upstream: {warning}");
     }
-    let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user);
+    Ok(upstream)
+}
+
+/// Opens one database, but no connection.
+pub(super) fn open(config: &DatabaseConfig, common: &Common) -> Result<Arc<Pg>> {
+    let (args, upstream) = (&config.args, upstream(config)?);
+    let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user, common);
     let own = PgSettings {
         publication: args.publication.clone(),
         prepared: args.prepared,
         triggers_sql: triggers::STATE_QUERY,
         triggers_again: (!args.prepared).then(|| (triggers::MISSING_QUERY, triggers::create_again())),
         upstream,
-        access: args.access.settings(raise_descriptor_limit()),
+        access: args.access.settings(common.files_max),
     };
-    Ok(Arc::new(Pg::new(shared, own)?))
+    Ok(Arc::new(Pg::new(shared, own, common.rules.clone())?))
 }
 
-/// Starts the follower of the change stream and all services.
-pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
+/// Starts the follower of the change stream and all services. `span`: for the log of the stream.
+pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span) -> Following {
     let control = Arc::new(Control::new());
     tokio::spawn(service::keep_lease(pg.clone()));
     tokio::spawn(service::watch_catalog(pg.clone()));
@@ -57,7 +71,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
         ..FollowerConfig::new(pg.own.upstream.clone())
     };
     let sink = Arc::new(Changes { pg: pg.clone() });
-    let follower = tokio::spawn(freshet_replication::follow(config, sink, control.clone()));
+    let follower = tokio::spawn(freshet_replication::follow(config, sink, control.clone()).instrument(span.clone()));
     tokio::spawn(service::watch_failover(pg.clone()));
     tokio::spawn(ring((**pg).clone(), control.clone()));
     Following { control, follower }

@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use freshet_proxy::{Histogram, Shared};
+use axum::extract::{RawQuery, State};
+use freshet_proxy::{Database, Databases, Histogram, Shared};
 use serde_json::{Map, Value, json};
+
+use super::asked::Asked;
 
 /// Queries listed at most.
 const QUERIES_MAX: usize = 1000;
 
 /// Figures of the normalized queries, the one first on which the database has spent most time, or would have without the cache.
-pub(super) async fn queries(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    Json(query_list(&shared, QUERIES_MAX))
+pub(super) async fn queries(State(databases): State<Arc<Databases>>, RawQuery(query): RawQuery) -> Json<Value> {
+    Json(of_each(&databases, query.as_deref(), query_list))
 }
 
 /// The same, so many of them.
-pub(super) fn query_list(shared: &Shared, max: usize) -> Value {
+pub(super) fn query_list(shared: &Shared, max: usize) -> Vec<Value> {
     let latency = |histogram: &Histogram| {
         json!({
             "count": histogram.count(),
@@ -50,12 +52,26 @@ pub(super) fn query_list(shared: &Shared, max: usize) -> Value {
 }
 
 /// Statements that pass for a reason that can be mended, with the remedy.
-pub(super) async fn advice(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    Json(advice_list(&shared, QUERIES_MAX))
+pub(super) async fn advice(State(databases): State<Arc<Databases>>, RawQuery(query): RawQuery) -> Json<Value> {
+    Json(of_each(&databases, query.as_deref(), advice_list))
+}
+
+/// The lists of the databases that the request asks for, one after the other, each row with the name of its database.
+fn of_each(databases: &Databases, query: Option<&str>, list: fn(&Shared, usize) -> Vec<Value>) -> Value {
+    let mut all = Vec::new();
+    for Database { name, family, .. } in Asked::parse(query).of(databases) {
+        for mut row in list(family.shared(), QUERIES_MAX) {
+            if let Some(row) = row.as_object_mut() {
+                row.insert("database".to_owned(), name.clone().into());
+            }
+            all.push(row);
+        }
+    }
+    all.into()
 }
 
 /// The same, so many of them.
-pub(super) fn advice_list(shared: &Shared, max: usize) -> Value {
+pub(super) fn advice_list(shared: &Shared, max: usize) -> Vec<Value> {
     let all = shared.advice(max).into_iter().map(|advice| {
         json!({
             "digest": advice.digest,

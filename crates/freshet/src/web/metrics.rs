@@ -7,14 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use freshet_proxy::{Shared, Timed};
+use freshet_proxy::{Database, Databases, Shared};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
+
+use crate::exposition::Writer;
 
 pub(super) async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
     let mut body = String::new();
@@ -28,27 +26,42 @@ pub(super) async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoR
 }
 
 /// The registry of all metrics.
-pub(super) fn registry(shared: &Arc<Shared>) -> Registry {
+pub(super) fn registry(databases: &Arc<Databases>) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Figures { shared: shared.clone() }));
+    registry.register_collector(Box::new(Figures { databases: databases.clone() }));
     registry
 }
 
 /// Reads the counters on each request.
 #[derive(Debug)]
 struct Figures {
-    shared: Arc<Shared>,
+    databases: Arc<Databases>,
 }
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut out = Writer { encoder: &mut encoder };
+        let mut out = Writer::default();
+        for Database { name, family, .. } in self.databases.databases() {
+            name.clone_into(&mut out.database);
+            FiguresOfOne { shared: family.shared().clone() }.collect(&mut out)?;
+        }
+        out.encode(&mut encoder)
+    }
+}
+
+/// The figures of one database.
+struct FiguresOfOne {
+    shared: Arc<Shared>,
+}
+
+impl FiguresOfOne {
+    fn collect(&self, out: &mut Writer) -> fmt::Result {
         let metrics = &self.shared.metrics;
         out.counter("freshet_hits", "Statements served from the cache", metrics.hits())?;
         let help = "Latency of hits, from the look-up to the answer in the output buffer";
-        out.histogram("freshet_hit_duration_seconds", help, &metrics.hit_latency())?;
+        out.histogram("freshet_hit_duration_seconds", help, metrics.hit_latency())?;
         let help = "Latency of the database's answers to fills and to statements that passed, with the round trip";
-        out.histogram("freshet_database_duration_seconds", help, &metrics.answer_latency())?;
+        out.histogram("freshet_database_duration_seconds", help, metrics.answer_latency())?;
         out.counter("freshet_hit_bytes", "Bytes served from the cache", metrics.hit_bytes())?;
         out.counter("freshet_fills", "Statements answered by the database, to be cached", metrics.fills())?;
         out.passed(&self.shared)?;
@@ -97,12 +110,10 @@ impl Collector for Figures {
             key_queries.waiting_count() as f64,
         )?;
         out.gauge("freshet_sessions", "Sessions open", metrics.sessions() as f64)?;
-        self.cache(&mut out)
+        self.cache(out)
     }
-}
 
-impl Figures {
-    fn cache(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+    fn cache(&self, out: &mut Writer) -> fmt::Result {
         let cache = &self.shared.cache;
         let counters = cache.counters();
         let (invalidated, evicted) = (counters.invalidated.load(Relaxed), counters.evicted.load(Relaxed));
@@ -153,7 +164,7 @@ impl Figures {
     }
 
     /// What is cached now, and how current the proofs are.
-    fn levels(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+    fn levels(&self, out: &mut Writer) -> fmt::Result {
         let cache = &self.shared.cache;
         let levels = cache.levels(self.shared.clock.now());
         let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
@@ -179,48 +190,5 @@ impl Figures {
             seconds(levels.stream_age),
         )?;
         out.gauge("freshet_catalog_age_seconds", "Age of the last look at the catalogue", seconds(levels.catalog_age))
-    }
-}
-
-struct Writer<'a, 'b> {
-    encoder: &'a mut DescriptorEncoder<'b>,
-}
-
-impl Writer<'_, '_> {
-    /// The encoder adds `_total` to the name.
-    fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {
-        let metric = ConstCounter::new(value);
-        metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        let metric = ConstGauge::new(value);
-        metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, timed: &Timed) -> fmt::Result {
-        let buckets: Vec<(f64, u64)> = timed.histogram.in_seconds().collect();
-        let mut encoder = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        encoder.encode_histogram::<[(&str, &str); 1]>(timed.seconds, timed.histogram.count(), &buckets, None)
-    }
-
-    fn passed(&mut self, shared: &Shared) -> fmt::Result {
-        let by_reason = shared.metrics.passed_by_reason().into_iter().map(|passed| (passed.reason, passed.count));
-        self.counters(("freshet_passed", "Statements passed, by reason"), "reason", by_reason)
-    }
-
-    /// One counter for each value of a label.
-    fn counters(
-        &mut self,
-        (name, help): (&str, &str),
-        label: &'static str,
-        counts: impl Iterator<Item = (&'static str, u64)>,
-    ) -> fmt::Result {
-        let family =
-            Family::<[(&'static str, &'static str); 1], prometheus_client::metrics::counter::Counter>::default();
-        for (value, count) in counts {
-            family.get_or_create(&[(label, value)]).inc_by(count);
-        }
-        family.encode(self.encoder.encode_descriptor(name, help, None, family.metric_type())?)
     }
 }

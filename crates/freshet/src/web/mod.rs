@@ -3,6 +3,7 @@
 mod access;
 mod api;
 mod args;
+mod asked;
 mod connections;
 mod health;
 mod metrics;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use axum::routing::get;
 use axum::{Router, middleware};
-use freshet_proxy::Shared;
+use freshet_proxy::Databases;
 
 use access::Access;
 pub(crate) use args::WebArgs;
@@ -30,16 +31,20 @@ pub(crate) fn try_out(args: &WebArgs) -> Result<()> {
 }
 
 /// Binds the address, if there is one, and serves in the background; returns the bound address.
-pub(crate) async fn bind(args: &WebArgs, shared: Arc<Shared>) -> Result<Option<SocketAddr>> {
+pub(crate) async fn bind(args: &WebArgs, databases: Arc<Databases>) -> Result<Option<SocketAddr>> {
     let Some(address) = args.http else { return Ok(None) };
     let access = Arc::new(Access::load(args)?);
     let listener =
         tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--http)"))?;
     let bound = listener.local_addr()?;
-    let status = Arc::new(Status::new(shared.clone(), args.price.clone()));
-    tokio::spawn(status.sampler.clone().run());
-    let router =
-        router(shared).merge(dashboard(status)).layer(middleware::from_fn_with_state(access.clone(), access::guard));
+    let mut router = router(&databases);
+    // The dashboard shows the first database.
+    if let Some(first) = databases.databases().first() {
+        let status = Arc::new(Status::new(first.family.shared().clone(), args.price.clone()));
+        tokio::spawn(status.sampler.clone().run());
+        router = router.merge(dashboard(status));
+    }
+    let router = router.layer(middleware::from_fn_with_state(access.clone(), access::guard));
     tokio::spawn(access.clone().watch());
     let connections = Connections::of(listener, bound, access);
     tokio::spawn(async move {
@@ -50,15 +55,15 @@ pub(crate) async fn bind(args: &WebArgs, shared: Arc<Shared>) -> Result<Option<S
     Ok(Some(bound))
 }
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(databases: &Arc<Databases>) -> Router {
     Router::new()
-        .route("/metrics", get(metrics::metrics).with_state(Arc::new(metrics::registry(&shared))))
-        .route("/api/queries", get(api::queries).with_state(shared.clone()))
-        .route("/api/advice", get(api::advice).with_state(shared.clone()))
+        .route("/metrics", get(metrics::metrics).with_state(Arc::new(metrics::registry(databases))))
+        .route("/api/queries", get(api::queries).with_state(databases.clone()))
+        .route("/api/advice", get(api::advice).with_state(databases.clone()))
         .route("/livez", get(|| async { "alive\n" }))
-        .route("/readyz", get(probes::readyz).with_state(shared.clone()))
-        .route("/cachez", get(probes::cachez).with_state(shared.clone()))
-        .route("/health", get(probes::cachez).with_state(shared))
+        .route("/readyz", get(probes::readyz).with_state(databases.clone()))
+        .route("/cachez", get(probes::cachez).with_state(databases.clone()))
+        .route("/health", get(probes::cachez).with_state(databases.clone()))
 }
 
 /// The page, and what it reads.

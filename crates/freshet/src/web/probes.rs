@@ -2,25 +2,54 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use freshet_proxy::Shared;
+use freshet_proxy::{Database, Databases};
+
+use super::asked::Asked;
 
 /// Whether statements are answered, cached or not: a broken change stream takes no instance out of its load balancer.
-pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    if shared.switches.is_draining() { not_available("draining") } else { (StatusCode::OK, "ready\n".to_owned()) }
-}
-
-/// Whether answers come from the cache.
-pub(super) async fn cachez(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    if shared.switches.is_draining() {
+pub(super) async fn readyz(State(databases): State<Arc<Databases>>) -> impl IntoResponse {
+    if databases.is_draining() {
         return not_available("draining");
     }
-    match shared.trouble() {
-        None => (StatusCode::OK, "ready\n".to_owned()),
-        Some(why) => not_available(&format!("not caching: {why}")),
+    let all = Asked::default().of(&databases);
+    (StatusCode::OK, format!("ready\n{}", states(&all)))
+}
+
+/// Whether answers come from the cache: in all databases, or in the one that is asked for.
+pub(super) async fn cachez(State(databases): State<Arc<Databases>>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    if databases.is_draining() {
+        return not_available("draining");
     }
+    let asked = Asked::parse(query.as_deref()).of(&databases);
+    if asked.is_empty() {
+        return (StatusCode::NOT_FOUND, "no such database\n".to_owned());
+    }
+    let troubled = |database: &Database| Some((database.name.clone(), database.family.shared().trouble()?));
+    let troubles: Vec<(String, String)> = asked.iter().filter_map(troubled).collect();
+    match troubles.as_slice() {
+        [] => (StatusCode::OK, format!("ready\n{}", states(&asked))),
+        [(_, why)] if asked.len() == 1 => not_available(&format!("not caching: {why}")),
+        all => {
+            let names = all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+            let (status, head) = not_available(&format!("not caching: {names}"));
+            (status, head + &states(&asked))
+        }
+    }
+}
+
+/// A line for each of several databases.
+fn states(databases: &[Database]) -> String {
+    if databases.len() < 2 {
+        return String::new();
+    }
+    let line = |database: &Database| match database.family.shared().trouble() {
+        None => format!("{}: ready\n", database.name),
+        Some(why) => format!("{}: not caching: {why}\n", database.name),
+    };
+    databases.iter().map(line).collect()
 }
 
 fn not_available(why: &str) -> (StatusCode, String) {

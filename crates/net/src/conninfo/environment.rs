@@ -49,6 +49,13 @@ impl Environment {
         Self { socket_directory: directory.into(), ..self }
     }
 
+    /// The same with a default for the database.
+    #[must_use]
+    pub fn with_database(mut self, name: &str) -> Self {
+        self.variables.insert("PGDATABASE".to_owned(), name.to_owned());
+        self
+    }
+
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }

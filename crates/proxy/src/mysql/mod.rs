@@ -20,7 +20,7 @@ use freshet_types::{End, TableNames};
 pub use crate::mysql::ends::Ends;
 use crate::mysql::login::Access;
 use crate::mysql::service::Redefinitions;
-use crate::server::access::{AccessError, AccessSettings};
+use crate::server::access::{AccessError, AccessRules, AccessSettings};
 use crate::shared::Shared;
 
 /// The operator's settings for MySQL or MariaDB.
@@ -60,8 +60,8 @@ impl Deref for MySql {
 
 impl MySql {
     /// Reads the files that the settings name.
-    pub fn new(base: Arc<Shared>, own: MySqlSettings) -> Result<Self, AccessError> {
-        let access = Access::new(&own.access)?;
+    pub fn new(base: Arc<Shared>, own: MySqlSettings, rules: Arc<AccessRules>) -> Result<Self, AccessError> {
+        let access = Access::new(&own.access, rules)?;
         Ok(Self {
             own,
             base,

@@ -21,7 +21,7 @@ use crate::postgres::console::Averages;
 use crate::postgres::login::Access;
 use crate::postgres::named::Named;
 use crate::postgres::reloads::Reloads;
-use crate::server::access::{AccessError, AccessSettings};
+use crate::server::access::{AccessError, AccessRules, AccessSettings};
 use crate::server::sessions::Sessions;
 use crate::shared::{ServerIdentity, Shared};
 
@@ -82,9 +82,9 @@ impl Deref for Pg {
 
 impl Pg {
     /// Reads the files that the settings name.
-    pub fn new(base: Arc<Shared>, own: PgSettings) -> Result<Self, AccessError> {
+    pub fn new(base: Arc<Shared>, own: PgSettings, rules: Arc<AccessRules>) -> Result<Self, AccessError> {
         Ok(Self {
-            access: Access::new(&own.access, &own.upstream)?,
+            access: Access::new(&own.access, &own.upstream, rules)?,
             own,
             base,
             reloads: Reloads::default(),

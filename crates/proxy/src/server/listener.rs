@@ -16,9 +16,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::mysql::{self, MySql};
-use crate::postgres::Pg;
-use crate::server::access::{AccessError, Incoming};
-use crate::shared::Shared;
+use crate::server::access::Incoming;
+use crate::server::databases::Databases;
 
 /// Backlog of the kernel; less if `net.core.somaxconn` is. Beyond it a client retries after a second, waits without result for a MySQL server's
 /// handshake, or gets an error from a Unix socket. So it must hold all connections of an application.
@@ -46,51 +45,19 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// The family of the sessions.
+/// Where the connections of an address lead.
 #[derive(Clone, Debug)]
-pub enum Family {
-    /// PostgreSQL's.
-    Postgres(Arc<Pg>),
-    /// MySQL's or MariaDB's.
+pub enum Target {
+    /// To the PostgreSQL database that the client names.
+    Postgres(Arc<Databases>),
+    /// To one server of MySQL or MariaDB: it speaks before the client can name anything.
     MySql(Arc<MySql>),
 }
 
-impl Family {
-    /// The state that the sessions of any upstream share.
-    pub fn shared(&self) -> &Arc<Shared> {
-        match self {
-            Self::Postgres(pg) => pg,
-            Self::MySql(mysql) => mysql,
-        }
-    }
-
-    /// Reads the files of users and certificates again. Returns what cannot be used: the earlier stays in use.
-    pub fn reload_access(&self) -> Vec<AccessError> {
-        match self {
-            Self::Postgres(pg) => pg.reload_access(),
-            Self::MySql(mysql) => mysql.reload_access(),
-        }
-    }
-
-    /// Sets how many logins of an address may fail in a minute; 0: no limit.
-    pub fn set_login_failures_max(&self, failures_max: u32) {
-        match self {
-            Self::Postgres(pg) => pg.access.rules.set_failures_max(failures_max),
-            Self::MySql(mysql) => mysql.access.rules.set_failures_max(failures_max),
-        }
-    }
-
-    /// Freshet's own user upstream.
-    pub fn upstream_user(&self) -> &str {
-        match self {
-            Self::Postgres(pg) => &pg.own.upstream.conninfo().user,
-            Self::MySql(mysql) => mysql.own.upstream.user(),
-        }
-    }
-
+impl Target {
     async fn serve(self, socket: Incoming, worker: usize) {
         match self {
-            Self::Postgres(pg) => crate::postgres::session::serve(socket, pg, worker).await,
+            Self::Postgres(databases) => crate::postgres::session::serve(socket, databases, worker).await,
             Self::MySql(mysql) => mysql::session::serve(socket, mysql, worker).await,
         }
     }
@@ -99,7 +66,7 @@ impl Family {
 /// Bound addresses and the workers behind them.
 #[derive(Debug)]
 pub struct Listener {
-    sockets: Vec<Socket>,
+    sockets: Vec<(Socket, Target)>,
     dealer: Dealer,
 }
 
@@ -112,21 +79,25 @@ enum Socket {
 #[derive(Debug)]
 struct Dealer {
     workers: Vec<Worker>,
-    shared: Arc<Shared>,
+    databases: Arc<Databases>,
 }
 
 #[derive(Debug)]
 struct Worker {
-    queue: mpsc::Sender<Incoming>,
+    queue: mpsc::Sender<(Incoming, Target)>,
     load: Arc<AtomicUsize>,
 }
 
 impl Listener {
     /// Binds the addresses and starts the workers.
-    pub async fn bind(addresses: &[ListenAddress], workers: usize, family: &Family) -> Result<Self, ListenError> {
+    pub async fn bind(
+        addresses: &[(ListenAddress, Target)],
+        workers: usize,
+        databases: &Arc<Databases>,
+    ) -> Result<Self, ListenError> {
         let mut sockets = Vec::new();
-        for address in addresses {
-            sockets.push(match address {
+        for (address, target) in addresses {
+            let socket = match address {
                 ListenAddress::Tcp(tcp) => {
                     let socket = bind_tcp(*tcp);
                     Socket::Tcp(socket.map_err(|error| ListenError::Bind(tcp.to_string(), error))?)
@@ -136,16 +107,17 @@ impl Listener {
                     let socket = socket.map_err(|error| ListenError::Bind(path.display().to_string(), error))?;
                     Socket::Unix(socket, SocketFile::new(path))
                 }
-            });
+            };
+            sockets.push((socket, target.clone()));
         }
-        let workers = (0..workers.max(1)).map(|at| Worker::start(at, family)).collect::<Result<_, _>>();
-        let dealer = Dealer { workers: workers.map_err(ListenError::Worker)?, shared: family.shared().clone() };
+        let workers = (0..workers.max(1)).map(Worker::start).collect::<Result<_, _>>();
+        let dealer = Dealer { workers: workers.map_err(ListenError::Worker)?, databases: databases.clone() };
         Ok(Self { sockets, dealer })
     }
 
     /// The bound addresses.
     pub fn addresses(&self) -> io::Result<Vec<ListenAddress>> {
-        let address = |socket: &Socket| match socket {
+        let address = |(socket, _): &(Socket, Target)| match socket {
             Socket::Tcp(tcp) => tcp.local_addr().map(ListenAddress::Tcp),
             Socket::Unix(_, file) => Ok(ListenAddress::Unix(file.path.clone())),
         };
@@ -155,16 +127,16 @@ impl Listener {
     /// Accepts until the drain begins, in tasks of the current runtime.
     pub fn run(self) {
         let dealer = Arc::new(self.dealer);
-        for socket in self.sockets {
+        for (socket, target) in self.sockets {
             let dealer = dealer.clone();
             tokio::spawn(async move {
                 loop {
                     let accepted = tokio::select! {
                         accepted = socket.accept() => accepted,
-                        () = dealer.shared.switches.drained() => return,
+                        () = dealer.databases.drained() => return,
                     };
                     match accepted {
-                        Ok(incoming) => dealer.deal(incoming),
+                        Ok(incoming) => dealer.deal(incoming, target.clone()),
                         Err(error) => {
                             // Most likely out of file descriptors, which ending sessions may free.
                             tracing::warn!(%error, "cannot accept a connection");
@@ -244,11 +216,10 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Dealer {
-    fn deal(&self, incoming: Incoming) {
-        self.shared.metrics.connections.fetch_add(1, Relaxed);
+    fn deal(&self, incoming: Incoming, target: Target) {
         let Some(worker) = self.workers.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
         worker.load.fetch_add(1, Relaxed);
-        if worker.queue.try_send(incoming).is_err() {
+        if worker.queue.try_send((incoming, target)).is_err() {
             worker.load.fetch_sub(1, Relaxed);
             tracing::warn!("a worker's queue is full: connection closed");
         }
@@ -256,10 +227,10 @@ impl Dealer {
 }
 
 impl Worker {
-    fn start(at: usize, family: &Family) -> io::Result<Self> {
-        let (queue, mut incoming) = mpsc::channel::<Incoming>(QUEUE_MAX);
+    fn start(at: usize) -> io::Result<Self> {
+        let (queue, mut incoming) = mpsc::channel::<(Incoming, Target)>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
-        let (family, worker_load) = (family.clone(), load.clone());
+        let worker_load = load.clone();
         // This runtime provides timers and name resolution.
         let runtime = Handle::current();
         let (report, started) = std::sync::mpsc::sync_channel(1);
@@ -271,10 +242,10 @@ impl Worker {
             };
             let _ = report.send(Ok(()));
             let error = worker.run(async move {
-                while let Some(socket) = incoming.recv().await {
-                    let (family, load) = (family.clone(), worker_load.clone());
+                while let Some((socket, target)) = incoming.recv().await {
+                    let load = worker_load.clone();
                     freshet_net::spawn(async move {
-                        family.serve(socket, at).await;
+                        target.serve(socket, at).await;
                         load.fetch_sub(1, Relaxed);
                     });
                 }

@@ -12,15 +12,23 @@
 //! Evicted entries leave holes first, and free a page only once most of its other entries are evicted as well: half of the entries would have to be
 //! evicted to reduce a small excess. New entries fill the holes. So there is a band around the limit in which nothing is done: growth ends a little
 //! below the limit, and entries are evicted only for an excess of a little above it.
+//!
+//! The memory of the process is measured as a whole. Several databases have parts of the limit ([`division`]), and of the overhead in proportion.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::server::memory::division::Division;
 use crate::shared::Shared;
+
+mod division;
+
+pub use division::Member;
 
 const EVERY: Duration = Duration::from_millis(100);
 /// Also measured whenever entries of this share of the limit were added: large results in place of small ones leave holes faster than the interval.
@@ -65,20 +73,50 @@ impl Overhead {
     }
 }
 
+/// The memory limit of the process, which the databases share.
+#[derive(Debug)]
+pub struct ProcessMemory {
+    bytes: AtomicU64,
+    /// Notified when the limit has changed, or large entries were added.
+    changed: Notify,
+}
+
+impl ProcessMemory {
+    /// With this limit.
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { bytes: bytes.into(), changed: Notify::new() })
+    }
+
+    /// The limit.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+}
+
 impl Shared {
-    /// Sets another limit; returns the previous one. Entries above the limit are evicted soon.
+    /// Sets another limit of the process; returns the previous one. Entries above the limit are evicted soon.
     pub fn set_memory(&self, bytes: u64) -> u64 {
-        let before = self.cache.set_memory(bytes);
-        self.registry.set_memory(bytes);
-        self.memory_changed.notify_one();
+        let memory = &self.settings.memory;
+        let before = memory.bytes.swap(bytes, Relaxed);
+        let part = u128::from(self.cache.limits().memory_bytes) * u128::from(bytes) / u128::from(before.max(1));
+        self.take_part(u64::try_from(part).unwrap_or(bytes));
+        memory.changed.notify_one();
         before
+    }
+
+    /// Sets the part of the limit that this database has.
+    fn take_part(&self, bytes: u64) {
+        if self.cache.limits().memory_bytes != bytes {
+            self.cache.set_memory(bytes);
+            self.registry.set_memory(bytes);
+        }
     }
 
     /// An entry of this many bytes was added.
     pub(crate) fn note_filled(&self, bytes: u64) {
         if self.filled.fetch_add(bytes, Relaxed) + bytes >= self.cache.limits().memory_bytes / FILLED_SHARE {
             self.filled.store(0, Relaxed);
-            self.memory_changed.notify_one();
+            self.settings.memory.changed.notify_one();
         }
     }
 
@@ -88,28 +126,33 @@ impl Shared {
     }
 }
 
-/// Keeps the cache within its budget; never returns. `taken`: the measured memory of the process, if available; otherwise the bytes of statements are
-/// subtracted.
-pub async fn keep_memory(shared: Arc<Shared>, taken: impl Fn() -> Option<Taken>) {
+/// Keeps the caches of all databases within the limit; never returns. `taken`: the measured memory of the process, if available; otherwise the bytes
+/// of statements are subtracted.
+pub async fn keep_memory(memory: Arc<ProcessMemory>, databases: Vec<Member>, taken: impl Fn() -> Option<Taken>) {
     let mut overhead = Overhead::default();
+    let mut division = Division::new(&databases, memory.bytes());
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let in_time = tokio::select! {
             _ = times.tick() => true,
-            () = shared.memory_changed.notified() => false,
+            () = memory.changed.notified() => false,
         };
-        let limit = shared.cache.limits().memory_bytes;
-        let bytes = match taken() {
-            Some(taken) => overhead.look(taken, shared.cache.bytes(), limit, in_time),
-            None => Some(shared.statement_bytes()),
-        };
-        if let Some(bytes) = bytes {
-            shared.cache.set_overhead(bytes);
-        }
-        while !shared.cache.make_room() {
-            // Lets the change stream run in between.
-            tokio::task::yield_now().await;
+        let limit = memory.bytes();
+        division.look(&databases, limit, in_time);
+        let measured = taken().map(|taken| {
+            let entries = databases.iter().map(|member| member.shared.cache.bytes()).sum();
+            overhead.look(taken, entries, limit, in_time)
+        });
+        for (Member { shared, .. }, part) in databases.iter().zip(division.parts()) {
+            let own = |all: u64| (u128::from(all) * u128::from(*part) / u128::from(limit.max(1))) as u64;
+            if let Some(bytes) = measured.map_or_else(|| Some(shared.statement_bytes()), |all| all.map(own)) {
+                shared.cache.set_overhead(bytes);
+            }
+            while !shared.cache.make_room() {
+                // Lets the change stream run in between.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod console;
+pub(crate) mod databases;
 pub(crate) mod listener;
 pub(crate) mod login_rate;
 pub(crate) mod memory;

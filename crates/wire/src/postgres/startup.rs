@@ -119,9 +119,54 @@ pub fn set_minor(packet: &mut [u8], minor: u16) {
     }
 }
 
+/// The session's packet with another database.
+pub fn with_database(packet: &[u8], database: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut reader = Reader::new(packet);
+    reader.u32("length")?;
+    let code = reader.u32("code")?;
+    let mut parameters = Vec::new();
+    loop {
+        let name = reader.cstr("parameter name")?;
+        if name.is_empty() {
+            break;
+        }
+        let value = reader.cstr("parameter value")?;
+        if name != b"database" {
+            parameters.extend([name, value]);
+        }
+    }
+    parameters.extend([b"database".as_slice(), database]);
+    let mut out = vec![0; 4];
+    out.extend_from_slice(&code.to_be_bytes());
+    for text in parameters {
+        out.extend_from_slice(text);
+        out.push(0);
+    }
+    out.push(0);
+    let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
+    if let Some(field) = out.first_chunk_mut::<4>() {
+        *field = length.to_be_bytes();
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_database_is_put_into_a_packet() {
+        let named = b"\0\0\0\x20\0\x03\0\x02user\0me\0database\0a\0x\0y\0\0";
+        let (of, other) = (|packet: &[u8]| with_database(packet, b"shop").unwrap(), Some(0x23));
+        let packet = of(named);
+        assert_eq!(packet_bytes(&packet), Ok(other));
+        assert_eq!(packet, b"\0\0\0\x23\0\x03\0\x02user\0me\0x\0y\0database\0shop\0\0");
+        // Without a name the user's is meant.
+        let unnamed = of(b"\0\0\0\x11\0\x03\0\0user\0me\0\0");
+        let Ok(Startup::Session(session)) = parse(&unnamed) else { panic!("a session") };
+        assert_eq!((session.user, session.database), (b"me".as_slice(), b"shop".as_slice()));
+        assert!(with_database(b"\0\0\0\x0c\0\x03\0\0user", b"shop").is_err());
+    }
 
     #[test]
     fn packets_are_told_apart() {

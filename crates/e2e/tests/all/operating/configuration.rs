@@ -15,23 +15,23 @@ use crate::mysql::support as mysql;
 use crate::support::{Database, Freshet, LISTEN, PATIENCE, Pair, RawClient, Version, eventually, program, rest};
 
 /// A file of this test, removed at the end.
-struct File(PathBuf);
+pub(super) struct File(PathBuf);
 
 impl File {
-    fn new(name: &str, text: &str) -> Result<Self> {
+    pub(super) fn new(name: &str, text: &str) -> Result<Self> {
         let file = Self(std::env::temp_dir().join(format!("freshet-{}-{name}", std::process::id())));
         file.write(text)?;
         Ok(file)
     }
 
     /// In one step, as editors and orchestrators do it.
-    fn write(&self, text: &str) -> Result<()> {
+    pub(super) fn write(&self, text: &str) -> Result<()> {
         let new = self.0.with_extension("new");
         fs::write(&new, text)?;
         Ok(fs::rename(&new, &self.0)?)
     }
 
-    fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         self.0.to_str().unwrap_or_default()
     }
 }

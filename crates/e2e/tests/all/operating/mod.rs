@@ -6,6 +6,7 @@ mod bypass;
 mod configuration;
 mod console;
 mod dashboard;
+mod databases;
 mod drain;
 mod logs;
 mod memory;

@@ -32,6 +32,8 @@ pub(crate) struct Freshet {
     child: Option<Child>,
     /// Where it serves.
     pub(crate) address: SocketAddr,
+    /// Where it serves besides, if it serves several families.
+    pub(crate) others: Vec<SocketAddr>,
     /// Where its metrics are.
     pub(crate) http: SocketAddr,
     log: Arc<Mutex<Vec<u8>>>,
@@ -57,25 +59,33 @@ impl Freshet {
     /// Runs `freshet serve …` as it is told and waits until it listens. Without a Freshet, clients are sent to `direct`.
     pub(crate) fn spawn(direct: SocketAddr, command: Option<Command>) -> Result<Self> {
         let log = Arc::default();
-        let Some(mut command) = command else { return Ok(Self { child: None, address: direct, http: direct, log }) };
+        let Some(mut command) = command else {
+            return Ok(Self { child: None, address: direct, others: Vec::new(), http: direct, log });
+        };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // From here on a failure kills the process.
-        let mut freshet = Self { child: Some(child), address: direct, http: direct, log };
+        let mut freshet = Self { child: Some(child), address: direct, others: Vec::new(), http: direct, log };
         keep(stderr.context("no stderr")?, Arc::clone(&freshet.log));
         let lines = lines(stdout.context("no stdout")?);
-        freshet.address = freshet.announced(&lines, "listening on ")?;
-        freshet.http = freshet.announced(&lines, "http on ")?;
+        (freshet.address, _) = freshet.announced(&lines, "listening on ")?;
+        let before;
+        (freshet.http, before) = freshet.announced(&lines, "http on ")?;
+        let others = before.iter().filter_map(|line| line.strip_prefix("listening on ")?.trim().parse().ok());
+        freshet.others = others.collect();
         OF_THIS_TEST.with_borrow_mut(|all| all.push(freshet.http));
         Ok(freshet)
     }
 
-    fn announced(&self, lines: &Receiver<String>, what: &str) -> Result<SocketAddr> {
+    /// The address in the line that begins so, and the lines before it.
+    fn announced(&self, lines: &Receiver<String>, what: &str) -> Result<(SocketAddr, Vec<String>)> {
+        let mut before = Vec::new();
         while let Ok(line) = lines.recv_timeout(START_TIMEOUT) {
             if let Some(address) = line.strip_prefix(what) {
-                return address.trim().parse().with_context(|| line.clone());
+                return Ok((address.trim().parse().with_context(|| line.clone())?, before));
             }
+            before.push(line);
         }
         // It has ended, most likely: its last words may still be on their way.
         let _ = eventually(LAST_WORDS_TIMEOUT, || {

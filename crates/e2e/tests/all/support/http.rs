@@ -20,21 +20,33 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-/// The samples of `/metrics` by their full name, labels included.
+/// The samples of `/metrics` by their full name, labels included but that of the database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
+    /// Of all databases together.
     samples: BTreeMap<String, f64>,
+    /// By the name of the database and of the sample.
+    by_database: BTreeMap<(String, String), f64>,
 }
 
 impl Metrics {
     pub(crate) fn read(address: SocketAddr) -> Result<Self> {
         let (status, text) = get(address, "/metrics")?;
         ensure!(status == 200, "/metrics: {status} {text}");
-        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-            let (name, value) = line.rsplit_once(' ')?;
-            Some((name.to_owned(), value.parse().ok()?))
-        });
-        Ok(Self { samples: samples.collect() })
+        let mut metrics = Self::default();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let Some((name, value)) = line.rsplit_once(' ') else { continue };
+            let Ok(value) = value.parse::<f64>() else { continue };
+            let (name, database) = without_database(name);
+            *metrics.samples.entry(name.clone()).or_default() += value;
+            metrics.by_database.insert((database, name), value);
+        }
+        Ok(metrics)
+    }
+
+    /// The value of one database's sample; 0 if it has not been seen yet.
+    pub(crate) fn of(&self, database: &str, name: &str) -> f64 {
+        self.by_database.get(&(database.to_owned(), name.to_owned())).copied().unwrap_or_default()
     }
 
     /// The value of one sample; 0 if it has not been seen yet.
@@ -62,5 +74,15 @@ impl Metrics {
         let passed = self.samples.iter().filter(|(name, _)| name.starts_with("freshet_passed_total"));
         let more = passed.filter(|(name, value)| **value > earlier.value(name));
         more.map(|(name, value)| format!("{name} +{}", value - earlier.value(name))).collect()
+    }
+}
+
+/// The name of a sample without the label of the database, and that.
+fn without_database(name: &str) -> (String, String) {
+    let labelled = name.split_once("{database=\"").and_then(|(name, rest)| Some((name, rest.split_once('"')?)));
+    match labelled {
+        None => (name.to_owned(), String::new()),
+        Some((name, (database, "}"))) => (name.to_owned(), database.to_owned()),
+        Some((name, (database, more))) => (format!("{name}{{{}", more.trim_start_matches(',')), database.to_owned()),
     }
 }

@@ -19,6 +19,7 @@ use freshet_net::mysql::Upstream;
 
 use super::report::Report;
 use super::{CheckArgs, print};
+use crate::serve;
 use database::Database;
 
 /// The oldest releases whose binlog and system variables are as Freshet expects them.
@@ -28,7 +29,7 @@ type Version = (u32, u32, u32);
 
 /// Looks, and prints what it finds.
 pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let (upstream, mut database) = connect(&args.upstream).await?;
+    let (upstream, mut database) = connect(args).await?;
     let mut report = Report::default();
     if kind(&database, &mut report) {
         binlog::look(&mut database, &mut report).await?;
@@ -41,7 +42,7 @@ pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
 
 /// Prints a script that makes an account, and what else the report would ask an administrator for.
 pub(super) async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
-    let (_, mut database) = connect(&args.upstream).await?;
+    let (_, mut database) = connect(args).await?;
     let mut report = Report::default();
     if kind(&database, &mut report) {
         binlog::look(&mut database, &mut report).await?;
@@ -63,8 +64,11 @@ pub(super) async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn connect(text: &str) -> Result<(Arc<Upstream>, Database)> {
-    let upstream = Arc::new(Upstream::parse(text).context("--upstream")?);
+async fn connect(args: &CheckArgs) -> Result<(Arc<Upstream>, Database)> {
+    let upstream = match &args.configured {
+        Some(config) => serve::mysql::upstream(config)?,
+        None => Arc::new(Upstream::parse(&args.upstream).context("--upstream")?),
+    };
     let database = Database::connect(&upstream).await.with_context(|| format!("{upstream} cannot be looked at"))?;
     Ok((upstream, database))
 }

@@ -44,7 +44,7 @@ const NOT_OFFERED: Capabilities = Capabilities(Capabilities::COMPRESS.0 | Capabi
 /// Access control.
 #[derive(Debug)]
 pub(crate) struct Access {
-    pub(crate) rules: AccessRules,
+    pub(crate) rules: Arc<AccessRules>,
     /// None: the server decides.
     pub(crate) users: Option<UsersFile<Secret>>,
     pub(crate) key: OwnKey,
@@ -52,7 +52,7 @@ pub(crate) struct Access {
 
 impl Access {
     /// Reads the files.
-    pub(crate) fn new(settings: &AccessSettings) -> Result<Self, AccessError> {
+    pub(crate) fn new(settings: &AccessSettings, rules: Arc<AccessRules>) -> Result<Self, AccessError> {
         if settings.method != Method::Auto {
             return Err(AccessError::Unsupported("--auth: MySQL and MariaDB have passwords only"));
         }
@@ -60,7 +60,7 @@ impl Access {
             return Err(AccessError::Unsupported("--auth-query: not for MySQL and MariaDB; use --users, or neither"));
         }
         Ok(Self {
-            rules: AccessRules::new(settings)?,
+            rules,
             users: settings.users.as_deref().map(UsersFile::of_passwords).transpose()?,
             key: OwnKey::default(),
         })

@@ -143,6 +143,7 @@ struct Session {
 
 /// Serves one connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, shared: Arc<MySql>, worker: usize) {
+    shared.metrics.connections.fetch_add(1, Relaxed);
     // In a box of its own: the login's state is large, and gone before the session begins.
     let Some(admitted) = Box::pin(admit(socket, &shared)).await else { return };
     if let Some(counters) = shared.metrics.worker(worker) {

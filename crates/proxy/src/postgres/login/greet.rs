@@ -9,6 +9,7 @@ use freshet_wire::postgres::startup::{self, BadStartup, PACKET_BYTES_MAX, Startu
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::server::access::Incoming;
+use crate::server::databases::Databases;
 
 /// The first byte of a TLS handshake ("direct" TLS, from version 17 on).
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -40,8 +41,8 @@ pub(super) enum Hello {
 }
 
 /// Reads up to the start-up or cancel packet; None if the connection ended before.
-pub(super) async fn greet(incoming: Incoming, shared: &Pg) -> Option<Hello> {
-    match converse(incoming, shared).await {
+pub(super) async fn greet(incoming: Incoming, databases: &Databases) -> Option<Hello> {
+    match converse(incoming, databases).await {
         Ok(hello) => hello,
         Err(error) => {
             tracing::debug!(%error, "connection ended during start-up");
@@ -50,7 +51,7 @@ pub(super) async fn greet(incoming: Incoming, shared: &Pg) -> Option<Hello> {
     }
 }
 
-async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> {
+async fn converse(incoming: Incoming, databases: &Databases) -> io::Result<Option<Hello>> {
     let mut tls = TlsFacts::default();
     let mut client = match incoming {
         Incoming::Unix(unix) => Peer::new(Socket::Unix(Stream::watched(unix)?)),
@@ -58,9 +59,9 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
             tcp.set_nodelay(true)?;
             freshet_net::set_keepalive(&tcp)?;
             let tcp = Stream::watched(tcp)?;
-            match &shared.access.rules.tls {
+            match &databases.rules.tls {
                 Some(_) if starts_with_tls(&tcp).await? => {
-                    let (client, facts, alpn) = encrypt(tcp, shared).await?;
+                    let (client, facts, alpn) = encrypt(tcp, databases).await?;
                     if !alpn {
                         // As PostgreSQL: without ALPN the handshake may have been meant for another service.
                         return Err(io::Error::new(io::ErrorKind::InvalidData, "direct TLS without ALPN"));
@@ -80,18 +81,18 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
         match startup::parse(&packet) {
             Ok(Startup::Session(_)) => return Ok(Some(Hello::Session(Greeted { client, packet, tls }))),
             Ok(Startup::Cancel) => return Ok(Some(Hello::Cancel(client, packet))),
-            Ok(Startup::Ssl) if ssl_done => return unsupported(&mut client, BadStartup::SSL_AGAIN, shared).await,
-            Ok(Startup::GssEnc) if gss_done => return unsupported(&mut client, BadStartup::GSS_AGAIN, shared).await,
+            Ok(Startup::Ssl) if ssl_done => return unsupported(&mut client, BadStartup::SSL_AGAIN, databases).await,
+            Ok(Startup::GssEnc) if gss_done => return unsupported(&mut client, BadStartup::GSS_AGAIN, databases).await,
             Ok(request @ (Startup::Ssl | Startup::GssEnc)) => {
                 ssl_done |= request == Startup::Ssl;
                 gss_done |= request == Startup::GssEnc;
                 let stuffed = !client.input.bytes().is_empty();
-                let accepts = request == Startup::Ssl && shared.access.rules.tls.is_some();
+                let accepts = request == Startup::Ssl && databases.rules.tls.is_some();
                 if let (true, false, Socket::Tcp(_)) = (accepts, stuffed, client.socket()) {
                     client.output.put(b"S");
                     client.flush().await?;
                     let Socket::Tcp(tcp) = client.into_socket() else { return Ok(None) };
-                    (client, tls, _) = encrypt(tcp, shared).await?;
+                    (client, tls, _) = encrypt(tcp, databases).await?;
                     (ssl_done, gss_done) = (true, true);
                     continue;
                 }
@@ -104,7 +105,7 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
                 }
                 client.flush().await?;
             }
-            Err(error @ BadStartup::Protocol(..)) => return unsupported(&mut client, error, shared).await,
+            Err(error @ BadStartup::Protocol(..)) => return unsupported(&mut client, error, databases).await,
             Err(error) => return reject(&mut client, "08P01", &error.to_string()).await,
         }
     }
@@ -115,8 +116,8 @@ async fn starts_with_tls(tcp: &Stream) -> io::Result<bool> {
     Ok(tcp.first_byte().await? == Some(TLS_HANDSHAKE))
 }
 
-async fn encrypt(tcp: Stream, shared: &Pg) -> io::Result<(Peer, TlsFacts, bool)> {
-    let Some(tls) = &shared.access.rules.tls else { return Err(io::ErrorKind::Unsupported.into()) };
+async fn encrypt(tcp: Stream, databases: &Databases) -> io::Result<(Peer, TlsFacts, bool)> {
+    let Some(tls) = &databases.rules.tls else { return Err(io::ErrorKind::Unsupported.into()) };
     let accepted = tls.accept(tcp).await?;
     let facts = TlsFacts { end_point: accepted.end_point, client_name: accepted.client_name };
     Ok((Peer::new(Socket::Client(Box::new(accepted.stream))), facts, accepted.alpn))
@@ -137,8 +138,10 @@ async fn receive_packet(client: &mut Peer) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(packet))
 }
 
-async fn unsupported(client: &mut Peer, error: BadStartup, shared: &Pg) -> io::Result<Option<Hello>> {
-    let message = format!("{error}: server supports 3.0 to 3.{}", newest_minor(shared));
+async fn unsupported(client: &mut Peer, error: BadStartup, databases: &Databases) -> io::Result<Option<Hello>> {
+    // The database is not known here.
+    let newest = databases.postgres_servers().iter().map(|pg| newest_minor(pg)).max().unwrap_or_default();
+    let message = format!("{error}: server supports 3.0 to 3.{newest}");
     reject(client, "0A000", &message).await
 }
 

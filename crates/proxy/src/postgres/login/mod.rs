@@ -18,7 +18,6 @@ mod greet;
 mod lookup;
 mod relay;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -38,6 +37,7 @@ use crate::postgres::login::greet::{Greeted, Hello};
 use crate::postgres::login::lookup::Sources;
 use crate::postgres::session::first_question;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
+use crate::server::databases::Databases;
 use crate::shared::ServerIdentity;
 
 pub(crate) use console::Visitor;
@@ -53,17 +53,17 @@ const NAME_BYTES_MAX: usize = 63;
 pub(crate) struct Access {
     method: Method,
     sources: Sources,
-    pub(crate) rules: AccessRules,
+    pub(crate) rules: Arc<AccessRules>,
 }
 
 impl Access {
     /// Reads the files.
-    pub(crate) fn new(settings: &AccessSettings, upstream: &Upstream) -> Result<Self, AccessError> {
-        Ok(Self {
-            method: settings.method,
-            rules: AccessRules::new(settings)?,
-            sources: Sources::new(settings, upstream)?,
-        })
+    pub(crate) fn new(
+        settings: &AccessSettings,
+        upstream: &Upstream,
+        rules: Arc<AccessRules>,
+    ) -> Result<Self, AccessError> {
+        Ok(Self { method: settings.method, rules, sources: Sources::new(settings, upstream)? })
     }
 
     /// Reads the files again. A bad one is reported, and its previous contents stay in use.
@@ -82,7 +82,7 @@ pub(crate) enum Entered {
     /// A session with the database.
     Session(Admitted),
     /// An operator at the console.
-    Console(Visitor),
+    Console(Visitor, Arc<Pg>),
 }
 
 /// What a client's start-up packet names.
@@ -106,6 +106,8 @@ impl Names {
 
 /// An authenticated client and its upstream session: AuthenticationOk has arrived and is in the client's output buffer.
 pub(crate) struct Admitted {
+    /// The database that the client has named.
+    pub(crate) shared: Arc<Pg>,
     pub(crate) client: Peer,
     pub(crate) upstream: Peer,
     /// The connection is for replication.
@@ -216,57 +218,106 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
 }
 
 /// Processes a connection up to AuthenticationOk; None if the login failed, with its reason sent.
-pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Entered> {
-    shared.access.rules.pre_auth.login(Box::pin(admit_alone(socket, shared))).await?
+pub(crate) async fn admit(socket: Incoming, databases: &Databases) -> Option<Entered> {
+    databases.rules.pre_auth.login(Box::pin(admit_alone(socket, databases))).await?
 }
 
-async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Entered> {
+async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered> {
     // PostgreSQL sends no error either to a client that does not send its start-up packet.
-    let hello =
-        shared.access.rules.pre_auth.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
-    let Greeted { mut client, packet, tls } = match hello {
+    let greeted = timeout(LOGIN_TIMEOUT, greet::greet(socket, databases));
+    let Greeted { mut client, packet, tls } = match databases.rules.pre_auth.hello(greeted).await?.ok()?? {
         Hello::Cancel(mut client, packet) => {
-            if let Err(error) = freshet_net::postgres::cancel(&shared.own.upstream, &packet).await {
-                tracing::debug!(%error, "a cancel request was not delivered");
-            }
+            cancel(databases, &packet).await;
             // The end of this connection tells the client that the request was processed.
             let _ = timeout(LOGIN_TIMEOUT, client.shut_down()).await;
             return None;
         }
         Hello::Session(greeted) => greeted,
     };
-    let address = client.socket().peer_ip();
     let names = Names::of(&packet);
+    let is_console = names.database == console::DATABASE;
+    // The console tells of the first database, and its users are those of that.
+    let routed = match databases.first_of_postgres().filter(|_| is_console) {
+        Some(first) => Ok((first, packet)),
+        None => route(packet, databases),
+    };
+    let (shared, packet) = match routed {
+        Ok(routed) => routed,
+        Err(refusal) => {
+            say(&mut client, &refusal).await;
+            return None;
+        }
+    };
+    shared.metrics.connections.fetch_add(1, Relaxed);
     let timed_out = || Refusal::Say("57014", "canceling authentication due to timeout".into());
-    if names.database == console::DATABASE {
-        let login = timeout(LOGIN_TIMEOUT, console::log_in(&mut client, &packet, &tls, shared)).await;
+    if is_console {
+        let login = timeout(LOGIN_TIMEOUT, console::log_in(&mut client, &packet, &tls, &shared)).await;
         return match login.unwrap_or_else(|_| Err(timed_out())) {
-            Ok((user, is_admin)) => Some(Entered::Console(Visitor { client, user, is_admin, names })),
+            Ok((user, is_admin)) => Some(Entered::Console(Visitor { client, user, is_admin, names }, shared)),
             Err(refusal) => {
-                refuse(&mut client, address, &refusal, shared).await;
+                refuse(&mut client, &refusal, &shared).await;
                 None
             }
         };
     }
-    let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, shared)).await;
+    let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, &shared)).await;
     match login.unwrap_or_else(|_| Err(timed_out())) {
         Ok(LoggedIn { login, replication, user, asked_under }) => {
             let upstream = Peer::with_input(login.socket, &login.received);
             backend::put_authentication(client.output.buffer(), 0, &[]);
-            Some(Entered::Session(Admitted { client, upstream, replication, user, names, asked_under }))
+            Some(Entered::Session(Admitted { shared, client, upstream, replication, user, names, asked_under }))
         }
         Err(refusal) => {
-            refuse(&mut client, address, &refusal, shared).await;
+            refuse(&mut client, &refusal, &shared).await;
             None
         }
     }
 }
 
-async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, shared: &Pg) {
+/// The database that the client has named, and its start-up packet with the name that the server knows.
+fn route(packet: Vec<u8>, databases: &Databases) -> Result<(Arc<Pg>, Vec<u8>), Refusal> {
+    let Ok(startup::Startup::Session(session)) = startup::parse(&packet) else { return Err(Refusal::Gone) };
+    let name = if session.database.is_empty() { session.user } else { session.database };
+    let Some(routed) = databases.postgres(name) else {
+        // The wording of PostgreSQL (`InitPostgres` in `postinit.c`).
+        let name = String::from_utf8_lossy(name);
+        return Err(Refusal::Say("3D000", format!("database \"{name}\" does not exist")));
+    };
+    let packet = match &routed.at_server {
+        Some(real) if real.as_bytes() != name => startup::with_database(&packet, real.as_bytes())
+            .map_err(|error| Refusal::out_of_step(startup::BadStartup::from(error).to_string()))?,
+        _ => packet,
+    };
+    Ok((routed.state, packet))
+}
+
+/// Sends a cancel request to all servers at once: it does not say in words that Freshet could read which session it means, and a server ignores a
+/// request whose key is not one of its own. One that is down must not delay the others.
+async fn cancel(databases: &Databases, packet: &[u8]) {
+    let (done, mut all_done) = tokio::sync::mpsc::channel::<()>(1);
+    for pg in databases.postgres_servers() {
+        let (pg, packet, done) = (pg.clone(), packet.to_vec(), done.clone());
+        freshet_net::spawn(async move {
+            if let Err(error) = freshet_net::postgres::cancel(&pg.own.upstream, &packet).await {
+                tracing::debug!(%error, "a cancel request was not delivered");
+            }
+            drop(done);
+        });
+    }
+    drop(done);
+    // None, once no task has its sender any more.
+    all_done.recv().await;
+}
+
+async fn refuse(client: &mut Peer, refusal: &Refusal, shared: &Pg) {
     if refusal.is_failed_proof() {
         shared.metrics.login_failures.fetch_add(1, Relaxed);
-        shared.access.rules.login_rate.failed(address, shared.clock.now());
+        shared.access.rules.login_rate.failed(client.socket().peer_ip(), shared.clock.now());
     }
+    say(client, refusal).await;
+}
+
+async fn say(client: &mut Peer, refusal: &Refusal) {
     let out = client.output.buffer();
     match refusal {
         Refusal::Gone => return,

@@ -22,16 +22,19 @@ use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
 use crate::postgres::session::{Session, SessionError};
 use crate::server::access::Incoming;
+use crate::server::databases::Databases;
 use crate::server::sessions::{About, Link};
 
 /// Serves one connection from its first byte to its end.
-pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {
+pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: usize) {
     // In a box of its own: the login's state is large, and gone before the session begins.
-    let admitted = match Box::pin(admit(socket, &shared)).await {
+    let admitted = match Box::pin(admit(socket, &databases)).await {
         None => return,
-        Some(Entered::Console(visitor)) => return Box::pin(console::serve(visitor, &shared)).await,
+        Some(Entered::Console(visitor, shared)) => return Box::pin(console::serve(visitor, &shared)).await,
         Some(Entered::Session(admitted)) => admitted,
     };
+    drop(databases);
+    let shared = admitted.shared.clone();
     if let Some(counters) = shared.metrics.worker(worker) {
         counters.sessions.fetch_add(1, Relaxed);
     }

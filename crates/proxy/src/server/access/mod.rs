@@ -3,6 +3,7 @@
 mod users_file;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
 use thiserror::Error;
@@ -70,9 +71,9 @@ pub enum AccessError {
     Unsupported(&'static str),
 }
 
-/// The rules of login that both families share.
+/// The rules of login that all databases of an instance share.
 #[derive(Debug)]
-pub(crate) struct AccessRules {
+pub struct AccessRules {
     /// None: no TLS.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) tls_required: bool,
@@ -82,13 +83,13 @@ pub(crate) struct AccessRules {
 
 impl AccessRules {
     /// Reads certificate and key.
-    pub(crate) fn new(settings: &AccessSettings) -> Result<Self, AccessError> {
-        Ok(Self {
+    pub fn new(settings: &AccessSettings) -> Result<Arc<Self>, AccessError> {
+        Ok(Arc::new(Self {
             tls: settings.tls.clone().map(ServerTls::load).transpose()?,
             tls_required: settings.tls_required,
             login_rate: LoginRateLimit::new(settings.failures_max),
             pre_auth: PreAuthLimit::new(settings.files_max),
-        })
+        }))
     }
 
     /// Sets how many logins of an address may fail in a minute; 0: no limit.

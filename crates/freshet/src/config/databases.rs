@@ -1,0 +1,215 @@
+//! The tables `[[database]]` of the file: several databases in one instance.
+//!
+//! A table has a name, an upstream, and any of the settings that each database may have for itself. What it leaves out is as for all. The settings of
+//! one database are those of the command line with the table's keys typed behind it: so all checks are those of the command line, and what is
+//! said of one database wins over what is said of all.
+
+use std::ffi::OsString;
+use std::ops::Range;
+
+use clap::{Arg, Args as _, Command};
+use freshet_units::MemorySize;
+use toml::Spanned;
+use toml::de::{DeArray, DeValue};
+
+use crate::config::definition::{command, key, option, settings};
+use crate::config::fault::{Fault, Place};
+use crate::config::file::{self, Entry, File};
+use crate::config::resolve::Setting;
+use crate::serve::{ServeArgs, listen_addresses};
+
+/// The name of the tables.
+pub(crate) const TABLE: &str = "database";
+
+/// The settings that a database may have for itself.
+pub(crate) const OWN: &[&str] = &[
+    "upstream",
+    "upstream_password_file",
+    "max_staleness",
+    "commit_wait",
+    "admission",
+    "bypass",
+    "verify",
+    "publication",
+    "prepared",
+    "slot",
+    "slot_lag_bytes",
+    "slot_lag_seconds",
+    "refresh_share",
+    "trust_immutable",
+    "auth",
+    "users",
+    "auth_query",
+];
+
+/// Keys of a `[[database]]` that are not options.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DatabaseArgs {
+    /// What clients ask for; for MySQL and MariaDB a name for logs and metrics, since an entry is a whole server
+    #[arg(long)]
+    name: String,
+    /// MySQL and MariaDB: addresses that lead to this server, as for all
+    #[arg(long, value_delimiter = ',')]
+    listen: Vec<String>,
+    /// The part of the memory that this database always has
+    #[arg(long)]
+    memory_min: Option<MemorySize>,
+    /// The largest part of the memory that this database may have
+    #[arg(long)]
+    memory_max: Option<MemorySize>,
+}
+
+/// One database.
+#[derive(Clone, Debug)]
+pub(crate) struct DatabaseConfig {
+    /// None: the one of `upstream`, for all names that no `[[database]]` has.
+    pub(crate) name: Option<String>,
+    /// The addresses of its own.
+    pub(crate) listen: Vec<String>,
+    pub(crate) memory_min: u64,
+    pub(crate) memory_max: u64,
+    /// All settings as they are for this database.
+    pub(crate) args: ServeArgs,
+    pub(crate) settings: Vec<Setting>,
+    /// The keys of its table that are settings.
+    pub(crate) own: Vec<String>,
+    /// Where it is in the file, to name it.
+    pub(crate) place: Place,
+}
+
+/// The keys of a table.
+pub(crate) fn keys() -> Vec<Arg> {
+    let table = DatabaseArgs::augment_args(Command::new(TABLE));
+    let own = settings(&command()).into_iter().filter(|arg| OWN.contains(&key(arg)));
+    table.get_arguments().cloned().chain(own).collect()
+}
+
+/// Reads the tables.
+pub(super) fn entries(
+    file: &File<'_>,
+    tables: &DeArray<'_>,
+    entries: &mut Vec<Entry>,
+    faults: &mut Vec<(Range<usize>, Fault)>,
+) {
+    let keys = keys();
+    let mut fault = |span: Range<usize>, key, text| faults.push((span.clone(), file.fault(&span, key, text)));
+    for (number, table) in tables.iter().enumerate() {
+        let DeValue::Table(keys_and_values) = table.get_ref() else {
+            fault(table.span(), None, format!("each {TABLE} is a table: [[{TABLE}]]"));
+            continue;
+        };
+        for (name, value) in keys_and_values {
+            match file::entry(file, name, value, &keys) {
+                Ok(entry) => entries.push(Entry { database: Some(number), ..entry }),
+                Err(text) if file::unknown(name, value, &keys).is_some() => fault(name.span(), None, text),
+                Err(text) => fault(value.span(), Some(name.get_ref().to_string()), text),
+            }
+        }
+        for needed in ["name", "upstream"] {
+            if !keys_and_values.iter().any(|(name, _)| name.get_ref() == needed) {
+                fault(Spanned::span(table), None, format!("a [[{TABLE}]] needs the key {needed}"));
+            }
+        }
+    }
+}
+
+/// The entries of each table.
+pub(super) fn tables(entries: &[Entry]) -> Vec<Vec<&Entry>> {
+    let count = entries.iter().filter_map(|entry| entry.database).max().map_or(0, |last| last + 1);
+    (0..count).map(|number| entries.iter().filter(|entry| entry.database == Some(number)).collect()).collect()
+}
+
+/// The command line with the settings of a table typed behind it.
+pub(super) fn arguments(arguments: &[OsString], table: &[&Entry]) -> Vec<OsString> {
+    let all = settings(&command());
+    let typed = table.iter().filter(|entry| OWN.contains(&entry.key.as_str())).filter_map(|entry| {
+        let arg = all.iter().find(|arg| key(arg) == entry.key)?;
+        Some(OsString::from(format!("--{}={}", option(arg), entry.values.join(","))))
+    });
+    arguments.iter().cloned().chain(typed).collect()
+}
+
+impl DatabaseConfig {
+    pub(super) fn new(table: &[&Entry], args: ServeArgs, settings: Vec<Setting>) -> Self {
+        let entry = |key: &str| table.iter().find(|entry| entry.key == key);
+        let text = |key: &str| entry(key).map(|entry| entry.values.join(","));
+        let size = |key: &str| text(key).and_then(|text| text.parse::<MemorySize>().ok()).map(|size| size.0);
+        let place = entry("name").map_or(Place::Option("upstream".to_owned()), |entry| entry.place.clone());
+        Self {
+            name: text("name"),
+            listen: entry("listen").map(|entry| entry.values.clone()).unwrap_or_default(),
+            memory_min: size("memory_min").unwrap_or_default(),
+            memory_max: size("memory_max").unwrap_or(u64::MAX),
+            args,
+            settings,
+            own: table.iter().map(|entry| entry.key.clone()).filter(|key| OWN.contains(&key.as_str())).collect(),
+            place,
+        }
+    }
+
+    /// The name for people and metrics.
+    pub(crate) fn label(&self) -> String {
+        match &self.name {
+            Some(name) => name.clone(),
+            None => self.args.database_of_upstream(),
+        }
+    }
+
+    pub(crate) fn setting(&self, key: &str) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.key == key)
+    }
+
+    fn value(&self, key: &str) -> &str {
+        self.setting(key).map(|setting| setting.value.as_str()).unwrap_or_default()
+    }
+
+    /// Where the value of a key comes from.
+    fn place_of(&self, key: &str) -> Place {
+        self.setting(key).map_or_else(|| self.place.clone(), |setting| setting.place.clone())
+    }
+}
+
+/// What is wrong with databases that are right one by one.
+pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut fault =
+        |place: Place, key: &str, text: String| faults.push(Fault { place, key: Some(key.to_owned()), text });
+    for (at, one) in all.iter().enumerate() {
+        let (before, _) = all.split_at(at);
+        let is_mysql = one.args.is_mysql();
+        let same_family = |other: &&DatabaseConfig| other.args.is_mysql() == is_mysql;
+        if one.name.is_some() && before.iter().filter(same_family).any(|other| other.name == one.name) {
+            fault(one.place.clone(), "name", format!("{:?} is the name of an earlier [[{TABLE}]]", one.label()));
+        }
+        let slot = one.value("slot");
+        if !slot.is_empty() && before.iter().filter(same_family).any(|other| other.value("slot") == slot) {
+            fault(one.place_of("slot"), "slot", "each database needs a slot of its own".to_owned());
+        }
+        if one.name.as_deref() == Some("*") {
+            let text = "upstream at the top takes all names that no [[database]] has".to_owned();
+            fault(one.place.clone(), "name", text);
+        }
+        if let Err(error) = listen_addresses(&one.listen, is_mysql) {
+            fault(one.place.clone(), "listen", error.to_string());
+        }
+        if !one.listen.is_empty() && !is_mysql {
+            let text = "a PostgreSQL client names its database: all have the addresses in listen at the top".to_owned();
+            fault(one.place.clone(), "listen", text);
+        }
+        if one.memory_max < one.memory_min {
+            fault(one.place.clone(), "memory_max", "below memory_min".to_owned());
+        }
+    }
+    let floors = all.iter().map(|one| one.memory_min).fold(0, u64::saturating_add);
+    if let Some(last) = all.last().filter(|_| floors > memory) {
+        let text = format!("all memory_min are {floors} bytes together, and memory has {memory}");
+        fault(last.place.clone(), "memory_min", text);
+    }
+    let unnamed_mysql = all.iter().filter(|one| one.args.is_mysql() && one.listen.is_empty());
+    let others = usize::from(all.iter().any(|one| !one.args.is_mysql()));
+    for one in unnamed_mysql.skip(1 - others) {
+        let text = "needed here: a server of MySQL or MariaDB speaks before its client names a database, so each has an address of its own";
+        fault(one.place.clone(), "listen", text.to_owned());
+    }
+    faults
+}

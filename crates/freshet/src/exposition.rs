@@ -1,0 +1,144 @@
+//! The figures of several databases as OpenMetrics text, each with the label `database`.
+
+use std::fmt;
+
+use freshet_proxy::{Shared, Timed};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+/// Collects the figures of all databases, since the encoder needs those of one name at once.
+#[derive(Default)]
+pub(crate) struct Writer {
+    /// Whose figures are collected.
+    pub(crate) database: String,
+    metrics: Vec<Metric>,
+}
+
+struct Metric {
+    name: String,
+    help: String,
+    metric_type: MetricType,
+    samples: Vec<Sample>,
+}
+
+struct Sample {
+    database: String,
+    /// Name and value of another label.
+    label: Option<(&'static str, &'static str)>,
+    value: Figure,
+}
+
+/// A value of a metric.
+pub(crate) enum Figure {
+    Count(u64),
+    Seconds(f64),
+    Gauge(f64),
+    Histogram(Box<Timed>),
+}
+
+impl From<u64> for Figure {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<f64> for Figure {
+    fn from(seconds: f64) -> Self {
+        Self::Seconds(seconds)
+    }
+}
+
+impl Figure {
+    fn metric_type(&self) -> MetricType {
+        match self {
+            Self::Count(_) | Self::Seconds(_) => MetricType::Counter,
+            Self::Gauge(_) => MetricType::Gauge,
+            Self::Histogram(_) => MetricType::Histogram,
+        }
+    }
+
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(count, None),
+            Self::Seconds(seconds) => encoder.encode_counter::<NoLabelSet, _, u64>(seconds, None),
+            Self::Gauge(value) => encoder.encode_gauge(value),
+            Self::Histogram(timed) => {
+                let buckets: Vec<(f64, u64)> = timed.histogram.in_seconds().collect();
+                encoder.encode_histogram::<NoLabelSet>(timed.seconds, timed.histogram.count(), &buckets, None)
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// The encoder adds `_total` to the name.
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl Into<Figure>) -> fmt::Result {
+        self.add(name, help, None, value.into())
+    }
+
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.add(name, help, None, Figure::Gauge(value))
+    }
+
+    pub(crate) fn histogram(&mut self, name: &str, help: &str, timed: Timed) -> fmt::Result {
+        self.add(name, help, None, Figure::Histogram(Box::new(timed)))
+    }
+
+    pub(crate) fn passed(&mut self, shared: &Shared) -> fmt::Result {
+        let by_reason = shared.metrics.passed_by_reason().into_iter().map(|passed| (passed.reason, passed.count));
+        self.counters(("freshet_passed", "Statements passed, by reason"), "reason", by_reason)
+    }
+
+    /// One counter for each value of a label.
+    pub(crate) fn counters(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        counts: impl Iterator<Item = (&'static str, u64)>,
+    ) -> fmt::Result {
+        // Also told of if there is no value yet.
+        self.metric(name, help, MetricType::Counter)?;
+        for (value, count) in counts {
+            self.add(name, help, Some((label, value)), Figure::Count(count))?;
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: Option<(&'static str, &'static str)>,
+        value: Figure,
+    ) -> fmt::Result {
+        let sample = Sample { database: self.database.clone(), label, value };
+        self.metric(name, help, sample.value.metric_type())?.samples.push(sample);
+        Ok(())
+    }
+
+    fn metric(&mut self, name: &str, help: &str, metric_type: MetricType) -> Result<&mut Metric, fmt::Error> {
+        let known = self.metrics.iter().position(|metric| metric.name == name);
+        let at = known.unwrap_or_else(|| {
+            self.metrics.push(Metric {
+                name: name.to_owned(),
+                help: help.to_owned(),
+                metric_type,
+                samples: Vec::new(),
+            });
+            self.metrics.len() - 1
+        });
+        let metric = self.metrics.get_mut(at).filter(|metric| metric.metric_type.as_str() == metric_type.as_str());
+        metric.ok_or(fmt::Error)
+    }
+
+    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for Metric { name, help, metric_type, samples } in &self.metrics {
+            let mut metric = encoder.encode_descriptor(name, help, None, *metric_type)?;
+            for Sample { database, label, value } in samples {
+                let labels: Vec<(&str, &str)> = [("database", database.as_str())].into_iter().chain(*label).collect();
+                value.encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! The databases of this instance: the names that clients may ask for, and the state behind each of them.
+//!
+//! Each PostgreSQL database has a change stream, a catalogue and a cache of its own, since a stream decodes one database. A server of MySQL or MariaDB
+//! has one of each for all its databases. A session is bound to one of them at its login and never asks here again, so nothing of this is on the path
+//! of a hit. A database that fails has no effect on the others: they share the workers, the rules of login and the memory limit, and nothing else.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::mysql::MySql;
+use crate::postgres::Pg;
+use crate::server::access::{AccessError, AccessRules};
+use crate::server::switches::Switches;
+use crate::shared::Shared;
+
+/// The state of a database, by the family of its server.
+#[derive(Clone, Debug)]
+pub enum Family {
+    /// PostgreSQL's.
+    Postgres(Arc<Pg>),
+    /// MySQL's or MariaDB's.
+    MySql(Arc<MySql>),
+}
+
+impl Family {
+    /// The state that the sessions of any upstream share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        match self {
+            Self::Postgres(pg) => pg,
+            Self::MySql(mysql) => mysql,
+        }
+    }
+
+    fn reload_access(&self) -> Vec<AccessError> {
+        match self {
+            Self::Postgres(pg) => pg.reload_access(),
+            Self::MySql(mysql) => mysql.reload_access(),
+        }
+    }
+
+    /// Freshet's own user upstream.
+    pub fn upstream_user(&self) -> &str {
+        match self {
+            Self::Postgres(pg) => &pg.own.upstream.conninfo().user,
+            Self::MySql(mysql) => mysql.own.upstream.user(),
+        }
+    }
+}
+
+/// One database of the configuration.
+#[derive(Clone, Debug)]
+pub struct Database {
+    /// The name of the entry: for PostgreSQL what clients ask for.
+    pub name: String,
+    /// Its state.
+    pub family: Family,
+    /// PostgreSQL: it takes all names that no other entry has. The server gets the name that the client sent.
+    pub takes_others: bool,
+}
+
+/// The databases of this instance.
+#[derive(Debug)]
+pub struct Databases {
+    all: Vec<Database>,
+    pub(crate) rules: Arc<AccessRules>,
+    /// Its drain is that of all databases.
+    switches: Switches,
+}
+
+/// The database that a client has named.
+pub(crate) struct Routed {
+    pub(crate) state: Arc<Pg>,
+    /// The name of the database at the server; None: that which the client sent.
+    pub(crate) at_server: Option<String>,
+}
+
+impl Databases {
+    /// The names of PostgreSQL databases must differ.
+    pub fn new(all: Vec<Database>, rules: Arc<AccessRules>) -> Self {
+        Self { all, rules, switches: Switches::default() }
+    }
+
+    /// All of them, in the order of the configuration.
+    pub fn databases(&self) -> &[Database] {
+        &self.all
+    }
+
+    /// The PostgreSQL database that a client names; None: unknown.
+    pub(crate) fn postgres(&self, name: &[u8]) -> Option<Routed> {
+        let named = |database: &&Database| !database.takes_others && database.name.as_bytes() == name;
+        let database = self.of_postgres().find(|(database, _)| named(database));
+        let (database, pg) = database.or_else(|| self.of_postgres().find(|(database, _)| database.takes_others))?;
+        let at_server = (!database.takes_others).then(|| pg.own.upstream.conninfo().database.clone());
+        Some(Routed { state: pg.clone(), at_server })
+    }
+
+    /// One database of each PostgreSQL server.
+    pub(crate) fn postgres_servers(&self) -> Vec<&Arc<Pg>> {
+        let mut servers: Vec<&Arc<Pg>> = Vec::new();
+        for (_, pg) in self.of_postgres() {
+            let addresses = |pg: &Pg| -> Vec<_> {
+                pg.own.upstream.conninfo().hosts.iter().map(|host| host.address.clone()).collect()
+            };
+            if !servers.iter().any(|other| addresses(other) == addresses(pg)) {
+                servers.push(pg);
+            }
+        }
+        servers
+    }
+
+    /// The first PostgreSQL database.
+    pub(crate) fn first_of_postgres(&self) -> Option<Arc<Pg>> {
+        self.of_postgres().next().map(|(_, pg)| pg.clone())
+    }
+
+    fn of_postgres(&self) -> impl Iterator<Item = (&Database, &Arc<Pg>)> {
+        self.all.iter().filter_map(|database| match &database.family {
+            Family::Postgres(pg) => Some((database, pg)),
+            Family::MySql(_) => None,
+        })
+    }
+
+    /// Reads the files of users and certificates again. Returns what cannot be used: the earlier stays in use.
+    pub fn reload_access(&self) -> Vec<AccessError> {
+        let mut failures: Vec<AccessError> = Vec::new();
+        for failure in self.all.iter().flat_map(|database| database.family.reload_access()) {
+            // Files that they share fail for each of them.
+            if !failures.iter().any(|other| other.to_string() == failure.to_string()) {
+                failures.push(failure);
+            }
+        }
+        failures
+    }
+
+    /// Sets how many logins of an address may fail in a minute; 0: no limit.
+    pub fn set_login_failures_max(&self, failures_max: u32) {
+        self.rules.set_failures_max(failures_max);
+    }
+
+    /// The open sessions.
+    pub fn sessions(&self) -> u64 {
+        self.all.iter().map(|database| database.family.shared().metrics.sessions()).sum()
+    }
+
+    /// Returns when a statement in any database has requested the end of the program; `at_once`: without a drain.
+    pub async fn stop_requested(&self, at_once: bool) {
+        let of = |database: &Database| database.family.shared().clone();
+        let shared: Vec<Arc<Shared>> = self.all.iter().map(of).collect();
+        let mut all: Vec<_> = shared.iter().map(|shared| Box::pin(shared.switches.stop_requested(at_once))).collect();
+        std::future::poll_fn(|cx| {
+            let any = all.iter_mut().any(|requested| requested.as_mut().poll(cx).is_ready());
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Whether the program is to end at once.
+    pub fn stops_at_once(&self) -> bool {
+        self.all.iter().any(|database| database.family.shared().switches.stops_at_once())
+    }
+
+    /// Begins the drain of all databases: no new connections; each session ends as soon as it is idle.
+    pub fn begin_drain(&self) {
+        self.switches.begin_drain();
+        for database in &self.all {
+            database.family.shared().switches.begin_drain();
+        }
+    }
+
+    /// Whether the drain has begun.
+    pub fn is_draining(&self) -> bool {
+        self.switches.is_draining()
+    }
+
+    /// Returns when the drain begins.
+    pub(crate) async fn drained(&self) {
+        self.switches.drained().await;
+    }
+}

@@ -1,0 +1,218 @@
+//! The division of the memory limit among the databases.
+//!
+//! Each database has its floor, and the rest is divided equally at first. Then, once a second, a step of it goes from the database that needs memory
+//! least to the one that needs it most: from one that does not fill its part, or evicts least, to the full one that evicts most. No part falls below
+//! its floor or grows above its ceiling. The steps are small, so that a database that is idle for a while does not lose what it has cached at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::shared::Shared;
+
+/// Measurements between two steps.
+const STEP_EVERY: u32 = 10;
+/// A step is this share of the limit.
+const STEP_SHARE: u64 = 32;
+/// A database is full if less than this share of its part is free.
+const FREE_SHARE: u64 = 8;
+/// The database that gains must evict this many times as much as the one that loses.
+const TIMES_AS_MUCH: u64 = 2;
+
+/// A database that shares the limit.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its state.
+    pub shared: Arc<Shared>,
+    /// The least that it has.
+    pub floor: u64,
+    /// The most that it may have.
+    pub ceiling: u64,
+}
+
+/// The parts that the databases have.
+#[derive(Debug)]
+pub(super) struct Division {
+    limit: u64,
+    parts: Vec<Part>,
+    measurements: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    bytes: u64,
+    floor: u64,
+    ceiling: u64,
+    /// Results evicted until the last step, and since then.
+    evicted_before: u64,
+    evicted: u64,
+    /// There is room for more.
+    is_full: bool,
+}
+
+impl Part {
+    fn need(&self) -> u64 {
+        if self.is_full { self.evicted } else { 0 }
+    }
+}
+
+impl Division {
+    pub(super) fn new(databases: &[Member], limit: u64) -> Self {
+        let part = |member: &Member| Part {
+            bytes: 0,
+            floor: member.floor,
+            ceiling: member.ceiling.max(member.floor),
+            evicted_before: 0,
+            evicted: 0,
+            is_full: false,
+        };
+        let mut division = Self { limit, parts: databases.iter().map(part).collect(), measurements: 0 };
+        division.divide();
+        division.give(databases);
+        division
+    }
+
+    /// The parts in bytes.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &u64> {
+        self.parts.iter().map(|part| &part.bytes)
+    }
+
+    /// Follows a change of the limit, and the needs of the databases once a second.
+    pub(super) fn look(&mut self, databases: &[Member], limit: u64, in_time: bool) {
+        self.measurements += u32::from(in_time);
+        if self.limit != limit {
+            self.limit = limit;
+            self.divide();
+        } else if self.measurements >= STEP_EVERY {
+            self.measurements = 0;
+            for (part, Member { shared, .. }) in self.parts.iter_mut().zip(databases) {
+                let evicted = shared.cache.counters().evicted.load(Relaxed);
+                part.evicted = evicted - part.evicted_before;
+                part.evicted_before = evicted;
+                let used = shared.cache.bytes() + shared.cache.overhead();
+                part.is_full = used >= part.bytes - part.bytes / FREE_SHARE;
+            }
+            self.step();
+        } else {
+            return;
+        }
+        self.give(databases);
+    }
+
+    fn give(&self, databases: &[Member]) {
+        for (part, member) in self.parts.iter().zip(databases) {
+            member.shared.take_part(part.bytes);
+        }
+    }
+
+    /// The floors, and the rest in equal parts up to the ceilings.
+    fn divide(&mut self) {
+        let floors: u64 = self.parts.iter().map(|part| part.floor).sum();
+        for part in &mut self.parts {
+            // An operator may set a limit below all floors.
+            let floor = u128::from(part.floor) * u128::from(self.limit) / u128::from(floors.max(self.limit).max(1));
+            part.bytes = u64::try_from(floor).unwrap_or(part.floor);
+        }
+        let mut rest = self.limit.saturating_sub(self.parts.iter().map(|part| part.bytes).sum());
+        // In the order of the room below the ceiling, so that what one cannot take goes to the others.
+        let mut open: Vec<&mut Part> = self.parts.iter_mut().collect();
+        open.sort_by_key(|part| part.ceiling.saturating_sub(part.bytes));
+        let mut count = open.len() as u64;
+        for part in open {
+            let more = (rest / count.max(1)).min(part.ceiling.saturating_sub(part.bytes));
+            part.bytes += more;
+            rest -= more;
+            count -= 1;
+        }
+    }
+
+    /// Moves a step of memory to where it is needed most.
+    fn step(&mut self) {
+        let most = self.parts.iter().enumerate().filter(|(_, part)| part.need() > 0 && part.bytes < part.ceiling);
+        let Some((to, gains)) = most.max_by_key(|(_, part)| part.need()).map(|(at, part)| (at, *part)) else { return };
+        let free = self.limit.saturating_sub(self.parts().sum());
+        let step = (self.limit / STEP_SHARE).min(gains.ceiling - gains.bytes);
+        let mut moved = step.min(free);
+        let others = self.parts.iter_mut().enumerate().filter(|(at, part)| *at != to && part.bytes > part.floor);
+        let least = others.map(|(_, part)| part).min_by_key(|part| (part.need(), u64::MAX - part.bytes));
+        if let Some(part) =
+            least.filter(|part| moved < step && part.need().saturating_mul(TIMES_AS_MUCH) <= gains.need())
+        {
+            let more = (step - moved).min(part.bytes - part.floor);
+            part.bytes -= more;
+            moved += more;
+        }
+        if let Some(part) = self.parts.get_mut(to) {
+            part.bytes += moved;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn division(limit: u64, bounds: &[(u64, u64)]) -> Division {
+        let part = |(floor, ceiling): &(u64, u64)| Part {
+            bytes: 0,
+            floor: *floor,
+            ceiling: *ceiling,
+            evicted_before: 0,
+            evicted: 0,
+            is_full: false,
+        };
+        let mut division = Division { limit, parts: bounds.iter().map(part).collect(), measurements: 0 };
+        division.divide();
+        division
+    }
+
+    fn bytes(division: &Division) -> Vec<u64> {
+        division.parts().copied().collect()
+    }
+
+    #[test]
+    fn floors_are_given_first_and_ceilings_are_not_passed() {
+        const MAX: u64 = u64::MAX;
+        for (bounds, expected) in [
+            (&[(0, MAX)][..], vec![320]),
+            (&[(0, MAX), (0, MAX)], vec![160, 160]),
+            (&[(100, MAX), (0, MAX)], vec![210, 110]),
+            (&[(0, MAX), (0, 20), (0, MAX)], vec![150, 20, 150]),
+            (&[(0, 30), (0, 20)], vec![30, 20]),
+            (&[(400, MAX), (240, MAX)], vec![200, 120]),
+        ] {
+            assert_eq!(bytes(&division(320, bounds)), expected, "{bounds:?}");
+        }
+    }
+
+    #[test]
+    fn memory_goes_where_results_are_evicted() {
+        let mut division = division(320, &[(50, u64::MAX), (0, u64::MAX), (0, 180)]);
+        assert_eq!(bytes(&division), [140, 90, 90]);
+        let needs = |division: &mut Division, needs: [u64; 3]| {
+            for (part, need) in division.parts.iter_mut().zip(needs) {
+                (part.evicted, part.is_full) = (need, need > 0);
+            }
+        };
+        // Nobody needs more.
+        division.step();
+        assert_eq!(bytes(&division), [140, 90, 90]);
+        // The largest idle one gives, up to its floor; then the next.
+        needs(&mut division, [0, 0, 7]);
+        division.step();
+        assert_eq!(bytes(&division), [130, 90, 100]);
+        (0..8).for_each(|_| division.step());
+        assert_eq!(bytes(&division), [70, 70, 180], "the ceiling");
+        // Of two that evict, the one that evicts at least twice as much gets memory of the other.
+        needs(&mut division, [9, 10, 9]);
+        division.step();
+        assert_eq!(bytes(&division), [70, 70, 180]);
+        needs(&mut division, [9, 18, 9]);
+        division.step();
+        assert_eq!(bytes(&division), [70, 80, 170]);
+        // An eviction without fullness is one of a part that has just become smaller.
+        needs(&mut division, [0, 18, 0]);
+        division.parts[1].is_full = false;
+        division.step();
+        assert_eq!(bytes(&division), [70, 80, 170]);
+    }
+}
