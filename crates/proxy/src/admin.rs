@@ -135,7 +135,7 @@ fn caches(shared: &Shared) -> Table {
     let row = |query: &NormalizedQuery| {
         let figures = &query.figures;
         let (hits, fills) = (figures.hits(), figures.fills.load(Relaxed));
-        let micros = figures.fill_answers.nanos() / 1000 / fills.max(1);
+        let micros = figures.fill_answers.mean() / 1000;
         vec![
             query.digest_text(),
             query.text.to_string(),

@@ -128,6 +128,11 @@ impl Histogram {
         sum / self.count().max(1) as f64
     }
 
+    /// What is left of it without these.
+    pub(crate) fn subtract(&mut self, part: &Self) {
+        self.buckets.iter_mut().zip(&part.buckets).for_each(|(all, part)| *all = all.saturating_sub(*part));
+    }
+
     /// All of these together.
     pub(crate) fn of_all(each: impl IntoIterator<Item = Self>) -> Self {
         each.into_iter().fold(Self::default(), |mut all, other| {

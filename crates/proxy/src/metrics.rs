@@ -63,6 +63,11 @@ impl Answers {
         self.nanos.load(Relaxed)
     }
 
+    /// On average; 0 of none.
+    pub(crate) fn mean(&self) -> Nanos {
+        self.nanos() / self.count().max(1)
+    }
+
     pub(crate) fn read(&self) -> Timed {
         Timed { histogram: self.latency.read(), seconds: self.nanos() as f64 / 1e9 }
     }

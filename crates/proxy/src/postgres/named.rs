@@ -4,7 +4,7 @@
 //! before, up to a limit. Hashes of their values are in the keys of the statements that read them ([`super::session`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 
@@ -18,6 +18,8 @@ const FAILURES_MAX: u32 = 8;
 pub(crate) struct Named {
     names: ArcSwap<Vec<Box<str>>>,
     failures: AtomicU32,
+    /// A question within a transaction block has failed: none is asked there any more.
+    pub(crate) fails_in_blocks: AtomicBool,
 }
 
 impl Named {

@@ -100,6 +100,10 @@ const SCHEMAS: &str = "CASE WHEN pg_catalog.strpos(pg_catalog.lower(pg_catalog.c
      current_user::pg_catalog.text), ',')) AND pg_catalog.has_schema_privilege(oid, 'USAGE')) \
      THEN pg_catalog.current_schemas(true)::pg_catalog.text END";
 
+/// The same for [`local_question`].
+const LOCAL_SCHEMAS: &str = "CASE WHEN pg_catalog.strpos(pg_catalog.lower(pg_catalog.current_setting('search_path')), 'pg_temp') \
+     OPERATOR(pg_catalog.=) 0 THEN pg_catalog.current_schemas(true)::pg_catalog.text END";
+
 /// The columns with the log end, whether commits of the session wait for the log, and the flushed position. `flushed`: a fault for tests.
 pub(crate) fn end(flushed: bool) -> String {
     let function = if flushed { "pg_current_wal_flush_lsn" } else { "pg_current_wal_insert_lsn" };
@@ -133,12 +137,22 @@ pub(crate) fn is_keyed(name: &str) -> bool {
 /// The query for everything. The server's identity is the most expensive part and is queried once per connection. The query avoids functions that
 /// format values, which cost the database more.
 pub(crate) fn question(with_server: bool, named: &[Box<str>]) -> String {
+    let server = if with_server { (SYSTEM_ID, POSTMASTER_START) } else { ("NULL", "NULL") };
+    columns(server, (SCHEMAS, TEMPORARY_OBJECTS), named)
+}
+
+/// The same within a transaction block, where it must not fail: it reads no relation, which a role may have no right to. The session's temporary
+/// objects are known. No answer where `pg_temp` is in the path.
+pub(crate) fn local_question(named: &[Box<str>]) -> String {
+    columns(("NULL", "NULL"), (LOCAL_SCHEMAS, "'{}'"), named)
+}
+
+fn columns((system_id, start): (&str, &str), (schemas, temporary): (&str, &str), named: &[Box<str>]) -> String {
     use std::fmt::Write as _;
-    let (system_id, start) = if with_server { (SYSTEM_ID, POSTMASTER_START) } else { ("NULL", "NULL") };
     let mut sql = format!(
         "SELECT {system_id}, {start}, \
          pg_catalog.current_database()::pg_catalog.text, session_user::pg_catalog.text, current_user::pg_catalog.text, \
-         {SCHEMAS}, {TEMPORARY_OBJECTS}, \
+         {schemas}, {temporary}, \
          pg_catalog.current_setting('transaction_isolation'), \
          pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid \
          OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \

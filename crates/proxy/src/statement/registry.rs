@@ -21,10 +21,12 @@ use crate::session::context::Context;
 
 mod figures;
 mod found_rows;
+mod queries;
 mod tracking;
 
 pub(crate) use figures::StatementFigures;
 pub(crate) use found_rows::{Finds, Leaves};
+use queries::Queries;
 pub(crate) use tracking::Tracking;
 use tracking::betrayal;
 
@@ -230,12 +232,14 @@ impl NormalizedQuery {
 struct Charge {
     bytes: usize,
     held: Arc<AtomicU64>,
+    /// See [`queries`].
+    is_pinned: AtomicBool,
 }
 
 impl Charge {
     fn new(bytes: usize, held: &Arc<AtomicU64>) -> Self {
         held.fetch_add(bytes as u64, Relaxed);
-        Self { bytes, held: held.clone() }
+        Self { bytes, held: held.clone(), is_pinned: AtomicBool::new(false) }
     }
 }
 
@@ -288,7 +292,7 @@ pub(crate) struct Registry {
     /// See [`Template::parse_trusting`].
     trusts: bool,
     texts: Cache<Arc<[u8]>, Arc<Statement>, ByBytes, RandomState>,
-    queries: Cache<Box<str>, Arc<NormalizedQuery>, ByBytes, RandomState>,
+    queries: Queries,
     next_id: AtomicU64,
     /// See [`Registry::bytes`].
     held: Arc<AtomicU64>,
@@ -300,12 +304,6 @@ struct ByBytes;
 impl Weighter<Arc<[u8]>, Arc<Statement>> for ByBytes {
     fn weight(&self, _key: &Arc<[u8]>, statement: &Arc<Statement>) -> u64 {
         (statement.charge.bytes + statement.query_bytes) as u64
-    }
-}
-
-impl Weighter<Box<str>, Arc<NormalizedQuery>> for ByBytes {
-    fn weight(&self, _key: &Box<str>, query: &Arc<NormalizedQuery>) -> u64 {
-        query.bytes() as u64
     }
 }
 
@@ -341,7 +339,7 @@ impl Registry {
             dialect,
             trusts: false,
             texts: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
-            queries: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
+            queries: Queries::new(items, bytes),
             next_id: AtomicU64::new(1),
             held: Arc::default(),
         }
@@ -463,7 +461,7 @@ impl Registry {
             return (found, false);
         }
         let query = Arc::new(NormalizedQuery::new((self.dialect, self.trusts), lexed, &self.held));
-        self.queries.insert(query.text.clone(), query.clone());
+        self.queries.insert(query.clone());
         (query, true)
     }
 
@@ -472,14 +470,15 @@ impl Registry {
         self.queries.iter().map(|(_, query)| query)
     }
 
+    /// Normalized queries that were evicted.
+    pub(crate) fn queries_evicted(&self) -> u64 {
+        self.queries.evicted()
+    }
+
     /// All normalized queries, most used first.
     pub(crate) fn queries(&self) -> Vec<Arc<NormalizedQuery>> {
         let mut all: Vec<Arc<NormalizedQuery>> = self.each_query().collect();
-        let uses = |s: &NormalizedQuery| {
-            let f = &s.figures;
-            f.hits.count() + f.fills.load(Relaxed) + f.passed.load(Relaxed)
-        };
-        all.sort_by_key(|s| std::cmp::Reverse(uses(s)));
+        all.sort_by_key(|query| std::cmp::Reverse(query.figures.calls()));
         all
     }
 }

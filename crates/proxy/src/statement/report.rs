@@ -8,10 +8,10 @@ use crate::latency::Histogram;
 use crate::shared::Shared;
 use crate::statement::registry::NormalizedQuery;
 
-/// Figures of one normalized query.
+/// Figures of one normalized query, or of all that are not listed.
 #[derive(Clone, Debug)]
 pub struct QueryReport {
-    /// The hash of its text, in hexadecimal.
+    /// The hash of its text, in hexadecimal; empty: of all that are not listed.
     pub digest: String,
     /// Its text, with parameters in place of its constants.
     pub query: String,
@@ -46,8 +46,7 @@ impl QueryReport {
         let figures = &query.figures;
         let (filled, passed) = (figures.fill_answers.read(), figures.pass_answers.read());
         let hit_latency = figures.hits.read();
-        let (hits, answers) = (hit_latency.count(), figures.fill_answers.count());
-        let each_fill = if answers == 0 { 0.0 } else { filled.seconds / answers as f64 };
+        let (hits, each_fill) = (hit_latency.count(), figures.fill_answers.mean() as f64 / 1e9);
         Self {
             digest: query.digest_text(),
             query: query.text.to_string(),
@@ -64,6 +63,47 @@ impl QueryReport {
             database_seconds: filled.seconds + passed.seconds,
             database_latency: Histogram::of_all([filled.histogram, passed.histogram]),
         }
+    }
+
+    /// The figures of all statements together, as far as they are counted so.
+    fn of_all(shared: &Shared) -> Self {
+        let (metrics, answers) = (&shared.metrics, shared.metrics.answer_latency());
+        Self {
+            digest: String::new(),
+            query: String::new(),
+            hits: metrics.hits(),
+            fills: metrics.fills(),
+            passed: metrics.passed(),
+            passed_by_reason: metrics.passed_by_reason().iter().map(|passed| (passed.reason, passed.count)).collect(),
+            reason: None,
+            entries: shared.cache.levels(shared.clock.now()).entries,
+            invalidated: shared.cache.counters().invalidated.load(Relaxed),
+            cached_bytes: 0,
+            hit_latency: metrics.hit_latency().histogram,
+            database_seconds: answers.seconds,
+            database_latency: answers.histogram,
+            saved_seconds: 0.0,
+        }
+    }
+
+    /// What is left of the figures of all without these.
+    fn subtract(&mut self, listed: &Self) {
+        for (all, part) in [
+            (&mut self.hits, listed.hits),
+            (&mut self.fills, listed.fills),
+            (&mut self.passed, listed.passed),
+            (&mut self.entries, listed.entries),
+            (&mut self.invalidated, listed.invalidated),
+        ] {
+            *all = all.saturating_sub(part);
+        }
+        for (reason, count) in &mut self.passed_by_reason {
+            let part = listed.passed_by_reason.iter().find(|(other, _)| other == reason);
+            *count = count.saturating_sub(part.map_or(0, |(_, count)| *count));
+        }
+        self.hit_latency.subtract(&listed.hit_latency);
+        self.database_latency.subtract(&listed.database_latency);
+        self.database_seconds = (self.database_seconds - listed.database_seconds).max(0.0);
     }
 
     /// What the database took, or would have taken without the cache.
@@ -127,12 +167,24 @@ impl Shared {
         all
     }
 
-    /// The normalized queries that the database has spent most time on, or would have without the cache.
+    /// The normalized queries that the database has spent most time on, or would have without the cache. The last report is of all statements that
+    /// are not listed, if any was executed: of those that were evicted, that are beyond the limit, or that have no normalized query.
     pub fn query_reports(&self, max: usize) -> Vec<QueryReport> {
+        // Read first: what is executed meanwhile is not taken for a statement that is left out.
+        let mut left_out = QueryReport::of_all(self);
         let mut all: Vec<QueryReport> = self.registry.queries().iter().map(|query| QueryReport::of(query)).collect();
         all.retain(|report| report.calls() > 0);
         all.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
+        let more = self.registry.queries_evicted() + all.len().saturating_sub(max) as u64;
         all.truncate(max);
+        for report in &all {
+            left_out.subtract(report);
+        }
+        if left_out.calls() > 0 {
+            left_out.passed_by_reason.retain(|(_, count)| *count > 0);
+            left_out.query = format!("({more} more statements, and those without a digest)");
+            all.push(left_out);
+        }
         all
     }
 }

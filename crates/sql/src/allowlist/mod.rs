@@ -6,6 +6,7 @@
 
 pub(crate) mod functions;
 pub(crate) mod implicit_lookups;
+pub(crate) mod local_settings;
 pub(crate) mod mysql_functions;
 pub(crate) mod names;
 pub(crate) mod operators;

@@ -66,6 +66,17 @@ impl Template {
         relations.map_or(Effect::Write, |all| effect_of_views(self.dialect, &all, catalog).max(effect))
     }
 
+    /// PostgreSQL: it is `SET LOCAL`, which means the same in every context.
+    pub fn is_set_local(&self) -> bool {
+        self.sets_locally && self.survey.functions.is_empty() && self.survey.relations.is_empty()
+    }
+
+    /// PostgreSQL: it changes settings for its transaction alone, and runs no code but the server's own.
+    pub fn sets_locally(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        let relations = self.sets_locally.then(|| self.relations_without_code(catalog, schemas)).flatten();
+        relations.is_some_and(|all| effect_of_views(self.dialect, &all, catalog) == Effect::Pure)
+    }
+
     /// The relations of a statement that only reads if the views among them do; None if it may do more.
     pub(crate) fn harmless_relations(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
         let reads = self.effect_under(catalog) == Effect::Pure;

@@ -3,6 +3,7 @@
 //! Only queries go to the SQL parser. String constants that it might read differently from the server are replaced first, and length and depth are
 //! bounded: the tree is walked and dropped recursively.
 
+use crate::allowlist::local_settings::sets_locally;
 use crate::allowlist::visitor::Survey;
 use crate::lex::postgres::{Kind, Token};
 use crate::lex::tokens::Tokens;
@@ -94,6 +95,7 @@ impl Template {
         passing.defines =
             if makes_plain_index(tokens, &words) { Defines::Nothing } else { Defines::of(&words, effect) };
         let target = calls.as_ref().and_then(|_| write_effects::target(tokens));
+        passing.sets_locally = matches!(words.as_slice(), ["set", "local", ..]);
         Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
 
@@ -121,8 +123,9 @@ impl Template {
         };
         let survey = Survey::of(Dialect::Postgres, &query);
         let effect = survey.effect;
+        let sets_locally = effect == Effect::Settings && sets_locally(&query);
         let verdict = survey.reason.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
-        Self { verdict, survey, ..Self::passing(effect, Reason::NotParsed) }
+        Self { verdict, survey, sets_locally, ..Self::passing(effect, Reason::NotParsed) }
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Template {
     pub(crate) bracket: Option<Bracket>,
     /// See [`Template::asks_for_data`].
     pub(crate) asks_for_data: bool,
+    /// PostgreSQL: it changes settings for its transaction alone, as far as its text says.
+    pub(crate) sets_locally: bool,
     /// PostgreSQL: the functions that a write calls by name, if it may run no others.
     pub(crate) calls: Option<Box<[Box<str>]>>,
     /// PostgreSQL: the relation that such a write names.
@@ -163,8 +165,21 @@ impl Template {
         let (survey, deallocates, bracket, facts) = (Survey::default(), None, None, Facts::default());
         let verdict = Err(reason);
         let (defines, dialect) = (Defines::of(&[], effect), Dialect::Postgres);
-        let (calls, target) = (None, None);
-        Self { effect, defines, verdict, survey, deallocates, bracket, asks_for_data, calls, target, facts, dialect }
+        let (calls, target, sets_locally) = (None, None, false);
+        Self {
+            effect,
+            defines,
+            verdict,
+            survey,
+            deallocates,
+            bracket,
+            asks_for_data,
+            sets_locally,
+            calls,
+            target,
+            facts,
+            dialect,
+        }
     }
 
     /// What its own text may change in the catalogue.

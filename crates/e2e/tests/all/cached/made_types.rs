@@ -9,7 +9,12 @@ use super::until_hit;
 use crate::support::frames::{bind_text, execute, parse, parse_typed, query, sync};
 use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
-on_both!(what_types_write_is_seen, what_types_read_is_no_part_of_an_answer, types_of_the_servers_own_code_hit);
+on_both!(
+    what_types_write_is_seen,
+    what_types_read_is_no_part_of_an_answer,
+    domains_altered_beside_freshet,
+    types_of_the_servers_own_code_hit,
+);
 
 const SCHEMA: &str = "
     create table t (id int primary key, v int); insert into t select i, i from generate_series(1, 20) i;
@@ -246,6 +251,51 @@ fn what_types_read_is_no_part_of_an_answer(version: Version) -> Result<()> {
     same(&mut c, "not allowed any more")?;
     c.run("alter domain allowed_int drop constraint allowed_int_check")?;
     same(&mut c, "without a check")
+}
+
+/// `ALTER DOMAIN` directly at the server, with event triggers and without them: once Freshet has taken it in, what the new check writes is seen at once, and what it
+/// reads is no part of a cached answer.
+fn domains_altered_beside_freshet(version: Version) -> Result<()> {
+    let later = "create domain later as int check (value > 0); create domain over_it as later;
+        create table allowed (v int primary key); insert into allowed values (7);
+        create function is_allowed(int) returns boolean language sql as
+            'select exists (select from public.allowed where v = $1)';";
+    let pair = Pair::new(version, &[SCHEMA, later].concat())?;
+    let (mut writer, mut other) = (pair.connect()?, pair.connect()?);
+    let mut direct = pair.database.connect()?;
+    let oid: u32 = direct.value("select 'over_it'::regtype::oid")?.parse()?;
+    let parsed = parse_typed("", "select v from t where v > $1 order by id", &[oid]);
+    let read = [parsed, bind_text("", "", &["1"]), execute("", 0), sync()].concat();
+    let hits = |c: &mut RawClient| {
+        let before = pair.freshet.metrics()?.hits();
+        c.exchange(&read, 1)?;
+        Ok::<_, anyhow::Error>(pair.freshet.metrics()?.hits() > before)
+    };
+    let mut wrong = Vec::new();
+    for triggers in ["with event triggers", "without"] {
+        if triggers == "without" {
+            direct.run("drop event trigger if exists freshet_ddl_end")?;
+        }
+        eventually(PATIENCE, || {
+            ensure!(hits(&mut writer)? || !pair.freshet.is_there(), "it does not hit");
+            Ok(())
+        })?;
+        direct.run("alter domain later add constraint code check (writes(value) and is_allowed(7))")?;
+        eventually(PATIENCE, || {
+            ensure!(!hits(&mut writer)?, "the check is not known");
+            Ok(())
+        })?;
+        for (what, messages) in [("a parameter", read.clone()), ("a constant", query("select 1::later"))] {
+            let what = format!("{what}, {triggers}");
+            wrong.extend(seen_by_others(&pair, &what, &messages, (&mut writer, &mut other))?);
+        }
+        direct.run("delete from allowed")?;
+        let refused = writer.exchange(&read, 1)?;
+        ensure!(refused.iter().any(|message| message.tag == b'E'), "answered against the check: {refused:?}");
+        direct.run("insert into allowed values (7); alter domain later drop constraint code")?;
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
 }
 
 /// Beside those that run code.

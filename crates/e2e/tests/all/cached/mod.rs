@@ -16,6 +16,7 @@ mod hazards;
 mod identity;
 mod joining;
 mod limits;
+mod local_settings;
 mod logins;
 mod made_types;
 mod moving;

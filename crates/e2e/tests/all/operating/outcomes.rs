@@ -1,9 +1,11 @@
 //! An answer that cannot be cached: the statement's next EXPLAIN CACHE, SHOW PROXIED QUERIES and the metrics give the reason.
 
 use anyhow::{Result, ensure};
+use freshet_testbed::Settings;
 
 use super::rows;
 use crate::cached::until_hit;
+use crate::support::frames::query;
 use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
 on_both!(too_large, with_a_notice);
@@ -65,4 +67,40 @@ fn with_a_notice(version: Version) -> Result<()> {
         ensure!(last_reason(&mut c, "plainto")? == "construct", "{:?}", c.query("SHOW PROXIED QUERIES")?);
         Ok(())
     })
+}
+
+/// A commit waits for a standby: it is delivered, and no snapshot shows it. Reads of the table in a block are counted under this reason until it is visible.
+#[test]
+fn a_commit_that_is_not_visible() -> Result<()> {
+    let database = Database::create(Version::V18.start(&Settings::default())?)?;
+    let pair = Pair::over(database, SCHEMA, &["--admission", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let read = "select body from page where id = 1";
+    let (mut reader, mut writer) = (pair.connect()?, pair.database.connect()?);
+    until_hit(&pair, &mut reader, read)?;
+    pair.database.server.set("synchronous_standby_names", "nobody")?;
+    writer.send(&query("update page set body = 'new' where id = 1"))?;
+    eventually(PATIENCE, || {
+        ensure!(pair.freshet.metrics()?.value("freshet_commits_unproven") > 0.0, "not delivered");
+        Ok(())
+    })?;
+    eventually(PATIENCE, || {
+        for (sql, old) in [("begin", false), (read, true), ("commit", false)] {
+            let answer = reader.query(sql)?;
+            let shows = answer.iter().any(|message| message.body.ends_with(b"xxx"));
+            ensure!(!old || shows, "not the old row: {answer:?}");
+        }
+        let metrics = pair.freshet.metrics()?;
+        ensure!(metrics.passed("unproven") > 0, "another reason: {metrics:?}");
+        Ok(())
+    })?;
+    let reason = last_reason(&mut reader, "from page where id")?;
+    ensure!(reason == "unproven", "SHOW PROXIED QUERIES says {reason}");
+    pair.database.server.set("synchronous_standby_names", "")?;
+    writer.until(b'Z')?;
+    until_hit(&pair, &mut reader, read)?;
+    ensure!(reader.value(read)? == "new", "an old row");
+    Ok(())
 }

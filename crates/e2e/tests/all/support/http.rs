@@ -69,6 +69,12 @@ impl Metrics {
         self.count(&format!("freshet_passed_total{{reason=\"{reason}\"}}"))
     }
 
+    /// Statements that were passed to the server.
+    pub(crate) fn passed_in_all(&self) -> u64 {
+        let passed = self.samples.iter().filter(|(name, _)| name.starts_with("freshet_passed_total"));
+        passed.map(|(name, _)| self.count(name)).sum()
+    }
+
     /// The reasons seen since an earlier reading, for messages.
     pub(crate) fn passed_since(&self, earlier: &Self) -> Vec<String> {
         let passed = self.samples.iter().filter(|(name, _)| name.starts_with("freshet_passed_total"));

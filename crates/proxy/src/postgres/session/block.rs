@@ -5,6 +5,7 @@ use freshet_sql::{Bracket, Isolation, Template};
 use freshet_types::{Nanos, Reason};
 use freshet_wire::postgres::backend;
 
+use crate::postgres::session::local::Outer;
 use crate::postgres::session::mark::{Begin, Leaves, Mark};
 use crate::postgres::session::unit::Fill;
 use crate::session::commit_wait::Touched;
@@ -17,6 +18,7 @@ const BLOCK_FILLS_AGE_MAX: Nanos = 1_000_000_000;
 
 /// What is known of the open block.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Block {
     /// None: it was not understood how it began.
     isolation: Option<Isolation>,
@@ -30,6 +32,10 @@ pub(crate) struct Block {
     lo: Option<Proven>,
     /// A query of it was answered from the cache, and the server has seen none since it began.
     has_unseen_query: bool,
+    /// A statement of the client's failed in it.
+    failed: bool,
+    /// It has changed settings that come back with its end, and nothing else that decides about results.
+    outer: Option<Box<Outer>>,
 }
 
 impl Block {
@@ -40,6 +46,19 @@ impl Block {
         used: true,
         lo: None,
         has_unseen_query: false,
+        failed: false,
+        outer: None,
+    };
+
+    const NEW: Self = Self {
+        isolation: None,
+        unsettled: false,
+        touched: Touched::Nothing,
+        used: false,
+        lo: None,
+        has_unseen_query: false,
+        failed: false,
+        outer: None,
     };
 
     /// Why its reads pass, if they do.
@@ -67,7 +86,35 @@ impl Block {
     pub(super) fn begun(begin: Begin, default_isolation: Option<Isolation>, used: bool) -> Self {
         let Begin { isolation, lo } = begin;
         let isolation = isolation.or(default_isolation);
-        Self { isolation, unsettled: false, touched: Touched::Nothing, used, lo, has_unseen_query: false }
+        Self { isolation, unsettled: false, touched: Touched::Nothing, used, lo, ..Self::NEW }
+    }
+
+    /// It is known to be READ COMMITTED, and has done nothing but read.
+    pub(super) fn reads_committed(&self) -> bool {
+        self.isolation == Some(Isolation::ReadCommitted) && !self.wrote() && !self.unsettled
+    }
+
+    /// A statement of it failed: nothing is answered in it any more.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    pub(super) fn note_failure(&mut self) {
+        self.failed = true;
+    }
+
+    /// Its settings are not known from here on.
+    pub(super) fn unsettle(&mut self) {
+        self.unsettled = true;
+    }
+
+    /// It has changed settings for itself alone.
+    pub(crate) fn has_local_settings(&self) -> bool {
+        self.outer.is_some()
+    }
+
+    pub(super) fn outer_mut(&mut self) -> &mut Option<Box<Outer>> {
+        &mut self.outer
     }
 
     /// A unit of it has been answered.
@@ -196,7 +243,7 @@ impl Transaction {
     }
 
     /// A unit with this mark has been answered, behind which a block is open. `used`: if it has opened one, something was sent in that already.
-    pub(super) fn follow_block(&mut self, mark: &Mark, default_isolation: Option<Isolation>, used: bool) -> &Block {
+    pub(super) fn follow_block(&mut self, mark: &Mark, default_isolation: Option<Isolation>, used: bool) -> &mut Block {
         match mark.leaves {
             Leaves::Open(begin) => self.block = Some(Block::begun(begin, default_isolation, used)),
             Leaves::Closed | Leaves::Unknown => self.block = Some(Block::UNKNOWN),

@@ -12,6 +12,7 @@ use freshet_wire::postgres::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::postgres::frontend;
 
 use crate::postgres::session::long_text::LongText;
+use crate::postgres::session::mark::Locally;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::plan::{self, Allowed, TransactionState, View};
 use crate::postgres::session::unit::{ClientUnit, Kind, NAMES_MAX, Unit};
@@ -40,6 +41,8 @@ pub(crate) struct Nature {
     pub(crate) defines: Defines,
     /// Whatever it may do, the session's settings and temporary tables stay as they are.
     pub(crate) keeps_settings: bool,
+    /// It changes settings for its transaction alone.
+    pub(crate) locally: Locally,
     /// The only tables that it may write to, under this catalogue; None: any.
     pub(crate) written: Option<(CatalogVersion, Arc<[TableId]>)>,
     /// Why it is never cached.
@@ -262,6 +265,10 @@ impl Session {
         if matches!(effect, Effect::Pure | Effect::Signal) {
             return;
         }
+        let locally = nature.map_or(Locally::Nothing, |nature| nature.locally);
+        if locally != Locally::Nothing && self.sets_locally(effect, locally) {
+            return;
+        }
         let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
         self.note_defining(effect, keeps_settings);
         let unknown = || match effect {
@@ -305,6 +312,9 @@ impl Session {
         };
         self.server.statements.settings_may_change(context);
         self.server.settings.known = Known::Nothing;
+        if let Some(block) = self.transaction.block_mut() {
+            *block.outer_mut() = None;
+        }
     }
 
     /// The settings may have changed some time ago: what was parsed since is not known either.
@@ -327,17 +337,19 @@ impl Session {
                 effect: Effect::Forgets,
                 defines: Defines::Told,
                 keeps_settings: false,
+                locally: Locally::Nothing,
                 written: None,
                 refusal: None,
                 is_silent: false,
             };
         };
         let template = &statement.query.template;
-        let (mut written, mut reads_nothing) = (None, false);
+        let (mut written, mut reads_nothing, mut sets_locally) = (None, false, template.is_set_local());
         let (effect, keeps_settings, refusal) = match &self.server.settings.known {
             Known::Context(context, _) if !self.hides(&statement.query) => {
                 let catalog = self.shared.catalog.load();
                 let verdict = statement.query.resolve(&catalog, context);
+                sets_locally |= template.sets_locally(&catalog, &context.schemas);
                 written = verdict.written.map(|tables| (catalog.version, tables));
                 reads_nothing = verdict.read_set.as_ref().is_ok_and(|read_set| read_set.is_empty());
                 (verdict.effect, verdict.marks.keeps_settings, verdict.read_set.err())
@@ -357,7 +369,8 @@ impl Session {
         let is_silent = opens
             || (effect == Effect::Pure && says_nothing)
             || (effect == Effect::Signal && template.is_silent_signal());
-        Nature { effect, defines: template.defines(), keeps_settings, written, refusal, is_silent }
+        let (defines, locally) = (template.defines(), locally_of(statement, sets_locally));
+        Nature { effect, defines, keeps_settings, locally, written, refusal, is_silent }
     }
 
     /// Code may run when its parameters are read, as types that somebody made.
@@ -400,5 +413,14 @@ impl Session {
         if let Some(statement) = statement {
             statement.query.note_passed(reason);
         }
+    }
+}
+
+/// `sets`: the statement changes settings for its transaction alone.
+fn locally_of(statement: &Statement, sets: bool) -> Locally {
+    match (sets, statement.query.takes_snapshot) {
+        (false, _) => Locally::Nothing,
+        (true, false) => Locally::Sets,
+        (true, true) => Locally::Queries,
     }
 }

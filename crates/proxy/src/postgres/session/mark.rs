@@ -31,6 +31,18 @@ pub(crate) enum Leaves {
     Unknown,
 }
 
+/// What a statement does to settings of its transaction alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Locally {
+    /// Nothing, or more than that.
+    #[default]
+    Nothing,
+    /// `SET LOCAL`, which is no query: behind it the level of the transaction can still be changed.
+    Sets,
+    /// A query sets them.
+    Queries,
+}
+
 /// Whether the unnamed portal ends the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum EndPortal {

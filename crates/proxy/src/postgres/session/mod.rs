@@ -40,6 +40,7 @@ mod ends;
 mod execute;
 pub(crate) mod execution;
 mod hold;
+mod local;
 mod long_text;
 mod mark;
 pub(crate) mod moving;

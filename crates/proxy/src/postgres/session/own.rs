@@ -1,5 +1,5 @@
 //! The statements that Freshet runs on a client's connection, never inside an open transaction block (but for one that reads nothing,
-//! [`Session::precede`]): each under its own
+//! [`Session::precede`], and what [`super::local`] asks): each under its own
 //! `Sync`, or, where that is as good, behind the client's messages and under theirs, which spares the database a transaction
 //! and a packet.
 //!
@@ -21,12 +21,13 @@ use crate::postgres::session::unit::{Ask, EndWithin, Unit};
 use crate::statement::registry::Statement;
 
 /// The names of all of them.
-const NAMES: [&[u8]; 5] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY];
+const NAMES: [&[u8]; 6] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY, LOCAL];
 const PROOF: &[u8] = b"_freshet_proof";
 const END: &[u8] = b"_freshet_end";
 const CONTEXT: &[u8] = b"_freshet_context";
 const END_AND_CONTEXT: &[u8] = b"_freshet_end_context";
 const QUERY: &[u8] = b"_freshet_query";
+const LOCAL: &[u8] = b"_freshet_local";
 
 /// The question for a session's context that is sent with its login: [`Ask::Context`].
 pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
@@ -119,6 +120,9 @@ impl Session {
 
     /// Asks for the session's context; the client waits for the answer.
     pub(crate) fn ask_context(&mut self) {
+        if self.transaction.block().is_some() {
+            return self.ask_local();
+        }
         self.waiting.looked();
         self.server.settings.known = Known::Asked { again: matches!(self.server.settings.known, Known::Failed) };
         self.server.settings.asked_under = self.shared.catalog_version();
@@ -160,6 +164,7 @@ impl ServerConnection {
             Ask::Context => (CONTEXT, &mut self.own.context),
             Ask::EndAndContext { .. } => (END_AND_CONTEXT, &mut self.own.end_and_context),
             Ask::Query => (QUERY, &mut never),
+            Ask::Local => (LOCAL, &mut never),
             Ask::UnnamedStatement => return,
         };
         // The first question about the context is asked in its long form only once.
@@ -178,6 +183,7 @@ impl ServerConnection {
                     let end = context::end(shared.settings.faults.flushed_end);
                     format!("{}, {end}", context::question(false, &named))
                 }
+                Ask::Local => context::local_question(&named),
                 Ask::Context | Ask::UnnamedStatement => context::question(!knows_server, &named),
             };
             // Close first: the name may exist after all, and closing what does not exist is no error.
@@ -189,6 +195,9 @@ impl ServerConnection {
 
     /// The settings that a question for the context asks for by name: none if it may have failed because of them.
     fn named_for(&mut self, ask: Ask, shared: &Pg) -> Arc<Vec<Box<str>>> {
+        if ask == Ask::Local {
+            return shared.named.names();
+        }
         if !matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
             return Arc::default();
         }

@@ -115,6 +115,11 @@ impl Pipeline {
         self.impure == usize::from(self.units.back().is_some_and(is_impure))
     }
 
+    /// None of the client's units is before the one opened last.
+    pub(super) fn last_is_first_of_client(&self) -> bool {
+        !self.units.iter().rev().skip(1).any(|unit| matches!(unit, Unit::Client(_)))
+    }
+
     /// The unit opened last may write or change the session.
     pub(super) fn taint_last(&mut self) {
         if let Some(Unit::Client(unit)) = self.units.back_mut() {

@@ -73,8 +73,10 @@ pub(crate) fn allowed(view: View<'_>) -> Allowed {
             Some(reason) => Allowed::Pass(reason.clone()),
             None => Allowed::Cache { context: context.id },
         },
-        // Nothing is asked within a block.
-        _ if matches!(view.transaction, TransactionState::Block(_)) => Allowed::Pass(Reason::InTransaction),
+        // Nothing is asked within a block, but for what it has changed for itself.
+        _ if matches!(view.transaction, TransactionState::Block(block) if !block.has_local_settings()) => {
+            Allowed::Pass(Reason::InTransaction)
+        }
         _ => Allowed::Ask,
     }
 }

@@ -239,6 +239,20 @@ impl ServerConnection {
         }
     }
 
+    /// What a transaction block has changed for itself; None: the question failed.
+    pub(super) fn local_known(&mut self, answer: Option<Answer>, shared: &Pg) {
+        let Some(mut answer) = answer else {
+            self.settings.known = Known::Nothing;
+            return;
+        };
+        self.settings.named = answer.named.take();
+        self.settings.idle_max = answer.idle_max;
+        self.settings.known = match answer.describe().and_then(|described| shared.contexts.intern(described)) {
+            Ok(context) => Known::Context(context, self.settings.asked_under),
+            Err(_) => Known::Nothing,
+        };
+    }
+
     /// The question for the context was answered; None: it failed.
     pub(super) fn context_known(&mut self, answer: Option<Answer>, shared: &Pg) {
         let Some(mut answer) = answer else {

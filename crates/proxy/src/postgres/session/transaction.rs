@@ -1,7 +1,7 @@
 //! Transaction blocks: which of their reads may come from the cache, and when their writes are acknowledged.
 //!
-//! Nothing is asked on a connection while a block is open: a question would take the snapshot, or fail and abort the
-//! block. So what must be known is asked before `BEGIN`, and whatever opens a block in a way that is not understood makes
+//! Nothing is asked on a connection while a block is open (but what [`super::local`] asks): a question would take the snapshot, or fail and abort
+//! the block. So what must be known is asked before `BEGIN`, and whatever opens a block in a way that is not understood makes
 //! its statements pass.
 //!
 //! | level | from the cache |
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use freshet_cache::SnapshotBounds;
 use freshet_sql::Bracket;
 
-use crate::postgres::session::mark::{Begin, Leaves};
+use crate::postgres::session::mark::{Begin, Leaves, Locally};
 use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
 use crate::postgres::session::{Known, Session};
 use crate::statement::registry::Statement;
@@ -42,6 +42,10 @@ impl Session {
             Bracket::Begin(_) => self.shared.cache.proven(),
             _ => None,
         });
+        let is_usual = |s: &Arc<Statement>| matches!(s.query.template.bracket(), None | Some(Bracket::End));
+        if !statement.is_some_and(is_usual) {
+            self.lose_outer();
+        }
         let mark = &mut self.last_unit().effects.mark;
         let Some(template) = statement.map(|statement| &statement.query.template) else {
             mark.leaves = Leaves::Unknown;
@@ -80,6 +84,13 @@ impl Session {
         let alone = self.pipeline.is_pure_before_last();
         let idle = self.transaction.is_idle();
         let kept = self.transaction.has_fills() || self.transaction.wrote();
+        let effects = &self.last_unit().effects;
+        let stays = matches!(effects.mark.leaves, Leaves::Same) && !effects.mark.writes();
+        match effects.locally {
+            Locally::Sets if stays => return,
+            Locally::Queries if stays => return self.ask_local(),
+            Locally::Nothing | Locally::Sets | Locally::Queries => {}
+        }
         let unit = self.last_unit();
         let mark = &unit.effects.mark;
         let (ends, writes) = match mark.leaves {
@@ -123,13 +134,20 @@ impl Session {
             if !self.client.ends_by_itself() {
                 self.client.unseen_mut().forget();
             }
+            self.restore_outer();
             self.transaction.end_block();
             self.watermark.end_snapshot();
             return;
         }
+        if mark.may_commit() {
+            self.lose_outer();
+        }
         let now = self.now();
         let used = mark.reads || mark.others || !self.pipeline.is_empty();
         let block = self.transaction.follow_block(mark, self.server.settings.default_isolation, used);
+        if unit.has_failed() {
+            block.note_failure();
+        }
         if block.has_snapshot() && self.watermark.snapshot().is_none() && mark.reads && !unit.has_failed() {
             self.watermark.begin_snapshot(block.lo().map(|lo| SnapshotBounds { lo, since: now }));
         }

@@ -6,7 +6,7 @@ use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::postgres::backend;
 
 use crate::latency::Took;
-use crate::postgres::session::mark::{Leaves, Mark};
+use crate::postgres::session::mark::{Leaves, Locally, Mark};
 use crate::postgres::session::moving::Moving;
 use crate::postgres::session::prefetch::Place;
 use crate::postgres::session::shown::Shown;
@@ -77,6 +77,8 @@ pub(crate) enum Ask {
     End,
     /// The session's context.
     Context,
+    /// The same within a block that has changed settings for itself.
+    Local,
     /// Both, behind a write that may have changed the context, for a session that also reads.
     EndAndContext {
         /// [`crate::postgres::session::statements::Statements::era`] when it was sent.
@@ -235,6 +237,8 @@ pub(crate) struct Effects {
     pure: bool,
     /// What else is to be known of that.
     pub(crate) mark: Mark,
+    /// What it does to the settings of the open block. The context is asked for behind it.
+    pub(crate) locally: Locally,
     /// Something in it may have changed the catalogue.
     pub(crate) forgets: bool,
     /// Something that is looked for: see [`Session::is_looked_for`](crate::postgres::session::Session::is_looked_for).

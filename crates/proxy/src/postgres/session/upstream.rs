@@ -1,12 +1,13 @@
 //! The upstream's answers: forwarded in order, kept on the way, or swallowed.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use freshet_types::{Reason, Visible};
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::{self, Header};
 
 use crate::postgres::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
+use crate::postgres::session::block::Block;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::server_connection::Way;
 use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
@@ -350,6 +351,11 @@ impl Session {
             Ask::End => {
                 let (configuration, end) = columns.split_at(columns.len().min(1));
                 self.end_read(end, configuration.first().copied().flatten(), notified);
+            }
+            Ask::Local => {
+                let failed = row.is_none() && !self.transaction.block().is_some_and(Block::has_failed);
+                self.shared.named.fails_in_blocks.fetch_or(failed, Relaxed);
+                self.local_known(Answer::read(&columns));
             }
             Ask::Context => {
                 self.server.settings.context_behind_write = None;

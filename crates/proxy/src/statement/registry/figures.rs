@@ -84,10 +84,21 @@ impl StatementFigures {
         const LEAST: Nanos = 5_000_000;
         const MOST: Nanos = 10_000_000_000;
         const UNKNOWN: Nanos = 1_000_000_000;
-        match self.fill_answers.nanos() {
+        match self.fill_answers.mean() {
             0 => UNKNOWN,
-            nanos => (nanos.saturating_mul(4) / self.fills.load(Relaxed).max(1)).clamp(LEAST, MOST),
+            nanos => nanos.saturating_mul(4).clamp(LEAST, MOST),
         }
+    }
+
+    /// How often the statement was executed.
+    pub(crate) fn calls(&self) -> u64 {
+        self.hits.count() + self.fills.load(Relaxed) + self.passed.load(Relaxed)
+    }
+
+    /// What the database took, or would have taken without the cache.
+    pub(crate) fn weight(&self) -> Nanos {
+        let took = self.fill_answers.nanos().saturating_add(self.pass_answers.nanos());
+        took.saturating_add(self.hits.count().saturating_mul(self.fill_answers.mean()))
     }
 
     /// Counts a fill that took `nanos`, of which about `turn` was queueing delay; returns the time without it.

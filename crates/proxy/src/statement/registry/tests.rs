@@ -44,3 +44,41 @@ fn the_list_of_prepared_statements_is_found_in_any_place() {
         assert!(!lists_prepared(text), "{text}");
     }
 }
+
+/// Fills that have not been answered yet say nothing of how long answers take.
+#[test]
+fn averages_are_those_of_answers() {
+    let figures = StatementFigures::default();
+    (0..3).for_each(|_| figures.fill_begins());
+    figures.fill_took(10_000_000, 0);
+    assert_eq!((figures.fill_answers.mean(), figures.join_wait()), (10_000_000, 40_000_000));
+}
+
+/// The memory for normalized queries is bounded, and the heaviest stay with their figures.
+#[test]
+fn heavy_queries_outlast_any_number_of_others() {
+    const OTHERS: u64 = 2_000;
+    let memory = 16 << 20;
+    let registry = Registry::new(memory, Dialect::Postgres);
+    let statement = |text: &str| registry.statement(text.as_bytes(), b"").unwrap();
+    let heavy = statement("select name from heavy where id = 1").query.clone();
+    heavy.figures.fill_answers.note(1_000_000_000.into());
+    let mut most = 0;
+    for other in 0..OTHERS {
+        // Two texts: a query that is found again displaces those that are not.
+        for id in 0..2 {
+            statement(&format!("select name from light{other} where id = {id}"))
+                .query
+                .figures
+                .fill_answers
+                .note(1_000.into());
+        }
+        most = most.max(registry.bytes());
+    }
+    // An eighth is the limit for texts, and for normalized queries. But a text keeps its normalized query in memory when that is evicted.
+    assert!(most <= memory, "{most} bytes");
+    let known = registry.each_query().count() as u64;
+    assert_eq!(registry.queries_evicted(), OTHERS + 1 - known);
+    assert!(known < OTHERS / 4, "{known} queries are known");
+    assert!(Arc::ptr_eq(&heavy, &statement("select name from heavy where id = 2").query), "it was evicted");
+}

@@ -130,6 +130,12 @@ impl<'a> Twins<'a> {
 
     /// The read comes from the cache, under a key that was used before.
     fn known_key(&mut self, read: &str) -> Result<()> {
+        // What a block has read under its own settings is kept once it has ended.
+        eventually(PATIENCE, || {
+            let flights = self.pair.freshet.metrics()?.value("freshet_fills_in_flight");
+            ensure!(flights == 0.0, "{flights} fills in flight");
+            Ok(())
+        })?;
         let fills = self.fills_until_hit(&query(read))?;
         ensure!(fills == 0, "{read} had to be filled again");
         Ok(())
