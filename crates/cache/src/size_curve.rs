@@ -112,15 +112,14 @@ impl SizeCurve {
             distances.requests = requests;
             return self.mask.store(MASK, Relaxed);
         }
-        let events = {
-            let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *events)
-        };
+        let mut events = std::mem::take(&mut distances.spare);
+        std::mem::swap(&mut events, &mut self.events.lock().unwrap_or_else(PoisonError::into_inner));
         distances.use_mask(self.mask.load(Relaxed));
         distances.fade(requests);
-        for (hash, event) in events {
+        for (hash, event) in events.drain(..) {
             distances.take(hash, event);
         }
+        distances.spare = events;
         while distances.keys.len() > self.keys_max {
             self.halve();
             distances.use_mask(self.mask.load(Relaxed));
@@ -153,6 +152,8 @@ struct Distances {
     expected: f64,
     /// All look-ups at the last reading.
     requests: u64,
+    /// An empty list for the events to come, so that none has to grow again.
+    spare: Vec<(u64, Event)>,
 }
 
 impl Distances {
@@ -188,7 +189,7 @@ impl Distances {
                 self.remove(hash);
                 self.put(hash, place, bytes);
             }
-            Event::Gone => _ = self.remove(hash),
+            Event::Gone => self.remove(hash),
         }
     }
 
@@ -312,6 +313,7 @@ impl<P: Payload> Cache<P> {
     }
 
     /// What a smaller or larger memory limit would serve, by the last half hour or so; empty as long as too little was sampled.
+    #[expect(clippy::cast_sign_loss, reason = "sizes are positive")]
     pub fn size_curve(&self) -> Vec<SizePoint> {
         let memory = self.limits().memory_bytes as f64;
         // What the limit leaves for entries.

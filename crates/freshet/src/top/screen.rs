@@ -136,13 +136,18 @@ fn figure_line((name, figures): (&'static str, String)) -> Line<'static> {
     Line::from(vec![Span::styled(format!("{name:18} "), colour), Span::raw(figures)])
 }
 
+#[expect(clippy::cast_sign_loss, reason = "rates are positive")]
+fn whole(rate: f64) -> u64 {
+    rate.max(0.0) as u64
+}
+
 /// Statements per second of the last minutes, from the cache on the left and from the database on the right.
 fn draw_history(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);
     for (area, name, colour) in [(left, "/hits_per_second", CACHE), (right, "/database_per_second", DATABASE)] {
         let samples = view.list("/history");
         let latest = samples.len().saturating_sub(usize::from(area.width));
-        let rate = |sample: &Value| number(sample, name).unwrap_or_default().max(0.0) as u64;
+        let rate = |sample: &Value| whole(number(sample, name).unwrap_or_default());
         let rates: Vec<u64> = samples.iter().skip(latest).map(rate).collect();
         frame.render_widget(Sparkline::default().data(rates).style(Style::new().fg(colour)), area);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
 use freshet_proxy::{Database, Databases, Histogram, Shared};
 use serde_json::{Map, Value, json};
 
@@ -12,9 +13,17 @@ use super::asked::Asked;
 /// Queries listed at most.
 const QUERIES_MAX: usize = 1000;
 
+/// Does the work on a thread of its own: with thousands of queries it takes a while, and the main thread renews the lease.
+pub(super) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
 /// Figures of the normalized queries, the one first on which the database has spent most time, or would have without the cache.
-pub(super) async fn queries(State(databases): State<Arc<Databases>>, RawQuery(query): RawQuery) -> Json<Value> {
-    Json(of_each(&databases, query.as_deref(), query_list))
+pub(super) async fn queries(
+    State(databases): State<Arc<Databases>>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, StatusCode> {
+    beside(move || of_each(&databases, query.as_deref(), query_list)).await.map(Json)
 }
 
 /// The same, so many of them.
@@ -52,8 +61,11 @@ pub(super) fn query_list(shared: &Shared, max: usize) -> Vec<Value> {
 }
 
 /// Statements that pass for a reason that can be mended, with the remedy.
-pub(super) async fn advice(State(databases): State<Arc<Databases>>, RawQuery(query): RawQuery) -> Json<Value> {
-    Json(of_each(&databases, query.as_deref(), advice_list))
+pub(super) async fn advice(
+    State(databases): State<Arc<Databases>>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, StatusCode> {
+    beside(move || of_each(&databases, query.as_deref(), advice_list)).await.map(Json)
 }
 
 /// The lists of the databases that the request asks for, one after the other, each row with the name of its database.

@@ -26,9 +26,10 @@ const BEHIND_MAX: usize = 8;
 pub(super) struct Sampler {
     pub(super) shared: Arc<Shared>,
     started: Instant,
-    samples: Mutex<VecDeque<Arc<Value>>>,
+    /// As JSON.
+    samples: Mutex<VecDeque<Arc<str>>>,
     /// For those who listen.
-    sender: broadcast::Sender<Arc<Value>>,
+    sender: broadcast::Sender<Arc<str>>,
 }
 
 /// The counters at one moment.
@@ -62,7 +63,7 @@ impl Sampler {
             if seconds < EVERY.as_secs_f64() / 2.0 {
                 continue; // the first tick comes at once
             }
-            let sample = Arc::new(sample(&self.shared, &now, &before, seconds));
+            let sample: Arc<str> = sample(&self.shared, &now, &before, seconds).to_string().into();
             (before, at) = (now, Instant::now());
             let mut samples = self.samples();
             if samples.len() >= SAMPLES_MAX {
@@ -75,17 +76,17 @@ impl Sampler {
         }
     }
 
-    fn samples(&self) -> MutexGuard<'_, VecDeque<Arc<Value>>> {
+    fn samples(&self) -> MutexGuard<'_, VecDeque<Arc<str>>> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The latest samples, the oldest first.
-    pub(super) fn history(&self) -> Vec<Value> {
-        self.samples().iter().map(|sample| Value::clone(sample)).collect()
+    pub(super) fn history(&self) -> Vec<Arc<str>> {
+        self.samples().iter().cloned().collect()
     }
 
     /// Those to come.
-    pub(super) fn listen(&self) -> broadcast::Receiver<Arc<Value>> {
+    pub(super) fn listen(&self) -> broadcast::Receiver<Arc<str>> {
         self.sender.subscribe()
     }
 

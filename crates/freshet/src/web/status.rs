@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use freshet_proxy::Shared;
@@ -44,24 +45,32 @@ impl Status {
     }
 }
 
-pub(super) async fn status(State(status): State<Arc<Status>>) -> Json<Value> {
+pub(super) async fn status(State(status): State<Arc<Status>>) -> Result<impl IntoResponse, StatusCode> {
+    let text = api::beside(move || status_text(&status)).await?;
+    Ok(([(CONTENT_TYPE, "application/json")], text))
+}
+
+/// The samples are texts already.
+fn status_text(status: &Status) -> String {
     let shared = status.shared();
     let history = status.sampler.history();
-    Json(json!({
+    let object = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "upstream": shared.settings.upstream,
         "uptime_seconds": status.sampler.uptime().as_secs_f64(),
         "health": health(shared),
         "bypass": shared.switches.bypass(),
-        "now": history.last(),
-        "history": history,
         "totals": totals(shared),
-        "memory": memory(&status),
+        "memory": memory(status),
         "queries": api::query_list(shared, LISTED_MAX),
         "advice": api::advice_list(shared, LISTED_MAX),
         "sessions": session_figures(shared),
         "streams": stream_list(shared),
-    }))
+    });
+    let object = object.to_string();
+    let begin = object.strip_suffix('}').unwrap_or(&object);
+    let now = history.last().map_or("null", |sample| sample);
+    format!("{begin},\"now\":{now},\"history\":[{}]}}", history.join(","))
 }
 
 pub(super) async fn memory_figures(State(status): State<Arc<Status>>) -> Json<Value> {
@@ -87,7 +96,7 @@ pub(super) async fn events(State(status): State<Arc<Status>>) -> Response {
         loop {
             match receiver.recv().await {
                 Ok(sample) => {
-                    let event = Event::default().event("sample").data(Value::to_string(&sample));
+                    let event = Event::default().event("sample").data(sample);
                     return Some((Ok::<_, Infallible>(event), (receiver, place)));
                 }
                 // The listener was slow. It goes on with the present.

@@ -35,7 +35,7 @@ function chart(id, { series, y, text, x, hooks, size, incrs }) {
   const options = {
     width: box.clientWidth || 300,
     height: HEIGHT,
-    padding: [8, x ? 28 : 12, 0, 0],
+    padding: [8, 28, 0, 0],
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     legend: { live: true },
     scales: { x: x?.scale ?? { time: true }, y },
