@@ -26,6 +26,7 @@ pub use server::console::Console;
 pub use server::databases::{Database, Databases, Family};
 pub use server::listener::{ListenAddress, ListenError, Listener, Target};
 pub use server::memory::{Member, ProcessMemory, Taken, keep_memory};
+pub use server::query_log::QueryLog;
 pub use server::scheduling_delay::SchedulingDelay;
 pub use server::switches::Switches;
 pub use session::body::Body;

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::metrics::Metrics;
 use crate::server::console::Console;
 use crate::server::memory::ProcessMemory;
+use crate::server::query_log::QueryLog;
 use crate::server::scheduling_delay::SchedulingDelay;
 use crate::server::switches::Switches;
 use crate::service::cool_off::CoolOff;
@@ -81,6 +82,8 @@ pub struct Settings {
     pub dialect: Dialect,
     /// The memory limit of the process.
     pub memory: Arc<ProcessMemory>,
+    /// The slow query log of the process.
+    pub query_log: Arc<QueryLog>,
     /// Users who may see other users' statements.
     pub admin_users: RwLock<Vec<String>>,
     /// PostgreSQL: users who may read the statistics of the console.

@@ -67,6 +67,8 @@ pub(crate) const RELOADED: &[(&str, Set)] = &[
             }
         }),
     ),
+    ("query_log_min_duration", Set::Once(set_query_log)),
+    ("query_log_sample", Set::Once(set_query_log)),
     (
         "stats_users",
         Set::Each(|database, new| {
@@ -76,6 +78,10 @@ pub(crate) const RELOADED: &[(&str, Set)] = &[
     ),
     ("verify", Set::Each(|database, new| database.shared().verifier.set_rate(new.verify.0))),
 ];
+
+fn set_query_log(running: &Running, new: &Resolved) {
+    running.databases.query_log().set(nanos(new.args.query_log_min_duration), new.args.query_log_sample.0);
+}
 
 /// Whether the setting may change while Freshet runs.
 pub(crate) fn is_reloaded(key: &str) -> bool {
@@ -160,6 +166,7 @@ impl Running {
 
     /// Reads the configuration again. On any fault all stays as it was.
     fn reload_settings(&self, why: &str) -> Result<Vec<Change>, Vec<Fault>> {
+        self.databases.query_log().reopen();
         // Held throughout: of two reloads the later has the last word.
         let mut state = self.state();
         let new = read(&self.arguments).inspect_err(|faults| {

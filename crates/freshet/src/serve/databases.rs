@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use freshet_proxy::{
-    AccessRules, Database, Databases, Family, ListenAddress, Listener, Member, ProcessMemory, Target, keep_memory,
+    AccessRules, Database, Databases, Family, ListenAddress, Listener, Member, ProcessMemory, QueryLog, Target, keep_memory,
 };
 
 use crate::access::raise_descriptor_limit;
@@ -18,6 +18,7 @@ use crate::web;
 pub(super) struct Common {
     pub(super) rules: Arc<AccessRules>,
     pub(super) memory: Arc<ProcessMemory>,
+    pub(super) query_log: Arc<QueryLog>,
     /// The number of databases.
     pub(super) count: u64,
     /// Descriptors that the process may have open.
@@ -30,6 +31,7 @@ pub(crate) fn open(config: &Resolved) -> Result<Databases> {
     let common = Common {
         rules: AccessRules::new(&config.args.access.settings(files_max))?,
         memory: ProcessMemory::new(config.args.memory.0),
+        query_log: Arc::default(),
         count: config.databases.len().max(1) as u64,
         files_max,
     };
@@ -44,7 +46,7 @@ pub(crate) fn open(config: &Resolved) -> Result<Databases> {
         Ok(Database { name, family, takes_others: config.name.is_none() })
     };
     let all: Vec<Database> = config.databases.iter().map(open).collect::<Result<_>>()?;
-    Ok(Databases::new(all, common.rules))
+    Ok(Databases::new(all, common.rules, common.query_log))
 }
 
 /// Listens, and prints the addresses.

@@ -120,6 +120,16 @@ pub(crate) struct ServeArgs {
     /// Begin with the cache switched off, until `freshet bypass off` switches it on
     #[arg(long)]
     pub(crate) bypass: bool,
+    /// Write statements to this file in the form of Percona Server's slow query log, which pt-query-digest reads, without their literals;
+    /// SIGHUP and RELOAD open it anew, for the rotation of logs
+    #[arg(long, value_name = "FILE")]
+    query_log: Option<PathBuf>,
+    /// Log statements that took at least so long, from the cache or from the database
+    #[arg(long, default_value = "0s")]
+    pub(crate) query_log_min_duration: Span,
+    /// Share of them that is logged; the log says so, and readers multiply by it
+    #[arg(long, default_value = "1", value_name = "0..1")]
+    pub(crate) query_log_sample: Share,
     #[command(flatten)]
     faults: FaultArgs,
     // Last: their headings hold for all options behind them.
@@ -155,6 +165,11 @@ struct Following {
 pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: SetFilter) -> Result<()> {
     let start = Start::now();
     let databases = Arc::new(databases::open(&config)?);
+    let query_log = databases.query_log();
+    if let Some(path) = &config.args.query_log {
+        query_log.start(path.clone()).with_context(|| format!("{} cannot be written (--query-log)", path.display()))?;
+        query_log.set(nanos(config.args.query_log_min_duration), config.args.query_log_sample.0);
+    }
     let running = Arc::new(Running::new(arguments, &config, databases.clone(), set_filter));
     for database in databases.databases() {
         // Nothing else sets it.
@@ -238,6 +253,7 @@ impl ServeArgs {
         limits.keep = self.admission.into();
         let settings = Settings {
             memory: common.memory.clone(),
+            query_log: common.query_log.clone(),
             admin_users: self.admin_users_or(user).into(),
             stats_users: self.stats_users.clone().into(),
             upstream,

@@ -10,6 +10,7 @@ use std::task::Poll;
 use crate::mysql::MySql;
 use crate::postgres::Pg;
 use crate::server::access::{AccessError, AccessRules};
+use crate::server::query_log::QueryLog;
 use crate::server::switches::Switches;
 use crate::shared::Shared;
 
@@ -63,6 +64,7 @@ pub struct Database {
 pub struct Databases {
     all: Vec<Database>,
     pub(crate) rules: Arc<AccessRules>,
+    query_log: Arc<QueryLog>,
     /// Its drain is that of all databases.
     switches: Switches,
 }
@@ -76,8 +78,13 @@ pub(crate) struct Routed {
 
 impl Databases {
     /// The names of PostgreSQL databases must differ.
-    pub fn new(all: Vec<Database>, rules: Arc<AccessRules>) -> Self {
-        Self { all, rules, switches: Switches::default() }
+    pub fn new(all: Vec<Database>, rules: Arc<AccessRules>, query_log: Arc<QueryLog>) -> Self {
+        Self { all, rules, query_log, switches: Switches::default() }
+    }
+
+    /// The slow query log of all.
+    pub fn query_log(&self) -> &QueryLog {
+        &self.query_log
     }
 
     /// All of them, in the order of the configuration.

@@ -1,12 +1,14 @@
 //! The server side of Freshet: sockets, access control, limits, memory and shutdown.
 
 pub(crate) mod access;
+pub(crate) mod calendar;
 pub(crate) mod console;
 pub(crate) mod databases;
 pub(crate) mod listener;
 pub(crate) mod login_rate;
 pub(crate) mod memory;
 pub(crate) mod pre_auth;
+pub(crate) mod query_log;
 pub(crate) mod scheduling_delay;
 pub(crate) mod sessions;
 pub(crate) mod switches;

@@ -11,6 +11,8 @@ mod drain;
 mod logs;
 mod memory;
 mod outcomes;
+mod prometheus;
+mod query_log;
 mod quiet;
 mod top;
 mod verify;

@@ -76,8 +76,10 @@ use crate::mysql::session::transaction::TransactionState;
 use crate::mysql::session::watermark::SessionWatermark;
 use crate::peer::Peer;
 use crate::server::access::Incoming;
+use crate::server::query_log::{Record, Who};
 use crate::session::body::Body;
 use crate::session::wait_queue::Patience;
+use crate::statement::registry::NormalizedQuery;
 
 /// Why a session ended other than by its client's wish.
 #[derive(Debug, Error)]
@@ -228,6 +230,18 @@ impl Session {
     fn count_hit(&self, body: &Body) {
         let took = self.count_served(body.frames().len());
         body.note_hit(self.worker, took);
+        self.log_query(&body.source.query, took.nanos, Some(body.frames().len()));
+    }
+
+    /// Logs the statement, if it took long enough for the query log. `hit`: bytes from the cache.
+    fn log_query(&self, query: &Arc<NormalizedQuery>, took: Nanos, hit: Option<usize>) {
+        if self.shared.settings.query_log.wants(took) {
+            self.shared.settings.query_log.note(|| {
+                let (user, address) = (self.server.about.user.clone(), self.client.socket().peer_ip());
+                let database = self.server.about.database.clone().unwrap_or_default();
+                Record { who: Who { id: 0, user, database, address }, query: query.clone(), took, hit }
+            });
+        }
     }
 
     /// So many bytes from the cache are in the output; how long that took.

@@ -1,11 +1,12 @@
 //! SHOW CLIENTS, SERVERS, SOCKETS: one row for each end of a session.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use freshet_wire::postgres::table::{Column, Type};
 
 use super::Rows;
 use crate::postgres::Pg;
+use crate::server::calendar::Moment;
 use crate::server::sessions::Link;
 
 const fn text(name: &'static str) -> Column {
@@ -117,26 +118,14 @@ fn row(shared: &Pg, link: &Link, ends: Ends, sockets: bool) -> Vec<Option<String
 
 /// A time as PgBouncer prints it, in its time zone, which is UTC here.
 fn time(at: SystemTime) -> String {
-    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let (year, month, day) = date(seconds / 86_400);
-    let of_day = seconds % 86_400;
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", of_day / 3600, of_day / 60 % 60, of_day % 60)
-}
-
-/// The date of a day after 1970-01-01. A year is taken to begin in March, so that leap days are last.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    let Moment { year, month, day, hour, minute, second, .. } = Moment::of(at);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use super::*;
 
     #[test]

@@ -88,8 +88,10 @@ use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
+use crate::server::query_log::{Record, Who};
 use crate::server::sessions::Link;
 use crate::session::body::Body;
+use crate::statement::registry::NormalizedQuery;
 
 pub(crate) use own::first_question;
 pub(crate) use startup::serve;
@@ -236,11 +238,24 @@ impl Session {
     }
 
     /// The database took so long for an answer.
-    fn count_answer(&self, took: Took) {
+    fn count_answer(&self, took: Took, query: &Arc<NormalizedQuery>) {
         if let Some(counters) = self.counters() {
             counters.answers.note(took);
         }
+        if self.shared.settings.query_log.wants(took.nanos) {
+            self.log_query(query, took.nanos, None);
+        }
         self.note_traffic();
+    }
+
+    /// The statement took long enough for the query log. `hit`: bytes from the cache.
+    fn log_query(&self, query: &Arc<NormalizedQuery>, took: Nanos, hit: Option<usize>) {
+        let about = &self.link.about;
+        self.shared.settings.query_log.note(|| {
+            let (user, database) = (about.user.clone(), about.database.clone());
+            let address = about.client.map(|(_, peer)| peer.ip());
+            Record { who: Who { id: self.link.id, user, database, address }, query: query.clone(), took, hit }
+        });
     }
 
     fn note_traffic(&self) {
@@ -255,7 +270,13 @@ impl Session {
         if let Some(counters) = self.counters() {
             counters.count_hits(count, bytes, took);
         }
-        entries.for_each(|entry| entry.note_hit(self.worker, took));
+        let logs = self.shared.settings.query_log.wants(took.nanos);
+        entries.for_each(|entry| {
+            entry.note_hit(self.worker, took);
+            if logs {
+                self.log_query(&entry.source.query, took.nanos, Some(entry.frames().len()));
+            }
+        });
         self.note_traffic();
     }
 }

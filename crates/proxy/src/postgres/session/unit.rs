@@ -136,7 +136,7 @@ pub(crate) struct ClientUnit {
 /// The last statement that passed in a unit. All that the unit takes counts as its time.
 #[derive(Debug)]
 pub(crate) struct Passed {
-    query: Arc<NormalizedQuery>,
+    pub(crate) query: Arc<NormalizedQuery>,
     sent_at: Nanos,
 }
 

@@ -290,10 +290,10 @@ impl Session {
             let took = now.saturating_sub(fill.stage.started);
             fill.stage.answer.took = fill.stage.source.query.figures.fill_took(took, self.shared.waits.turn());
             self.shared.waits.answered_in(took);
-            self.count_answer(took.into());
+            self.count_answer(took.into(), &fill.stage.source.query);
         }
         if let Some(passed) = &unit.passed {
-            self.count_answer(passed.answered(now));
+            self.count_answer(passed.answered(now), &passed.query);
         }
         if self.transaction.block().is_some() {
             self.complete.set_proof(None);

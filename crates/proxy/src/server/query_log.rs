@@ -1,0 +1,191 @@
+//! The slow query log, in the form of Percona Server, which pt-query-digest and PMM's Query Analytics read.
+//!
+//! A worker writes nothing. It compares how long a statement took with the threshold, which is infinite while there is no log, and hands what is
+//! to be logged to a thread of the log's own, through a queue of bounded length. What finds the queue full is counted and left out: the log must
+//! not slow the sessions down. The texts are those of the normalized queries, without literals.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{AcqRel, Relaxed},
+};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use freshet_types::Nanos;
+
+use crate::server::calendar::Moment;
+use crate::statement::registry::NormalizedQuery;
+
+/// Records that wait to be written.
+const QUEUE_MAX: usize = 8192;
+
+/// The session of a statement.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Who {
+    /// MySQL and MariaDB: not known.
+    pub(crate) id: u64,
+    pub(crate) user: String,
+    pub(crate) database: String,
+    pub(crate) address: Option<IpAddr>,
+}
+
+/// A statement that was answered.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) who: Who,
+    pub(crate) query: Arc<NormalizedQuery>,
+    pub(crate) took: Nanos,
+    /// Bytes of the answer from the cache; None: the database answered.
+    pub(crate) hit: Option<usize>,
+}
+
+/// The log.
+#[derive(Debug)]
+pub struct QueryLog {
+    threshold: AtomicU64,
+    /// One of so many is logged.
+    every: Arc<AtomicU64>,
+    seen: AtomicU64,
+    queue: OnceLock<SyncSender<(SystemTime, Record)>>,
+    dropped: AtomicU64,
+    /// The file is to be opened anew.
+    reopens: Arc<AtomicBool>,
+}
+
+impl Default for QueryLog {
+    fn default() -> Self {
+        Self {
+            threshold: AtomicU64::new(Nanos::MAX),
+            every: Arc::new(AtomicU64::new(1)),
+            seen: AtomicU64::new(0),
+            queue: OnceLock::new(),
+            dropped: AtomicU64::new(0),
+            reopens: Arc::default(),
+        }
+    }
+}
+
+impl QueryLog {
+    /// Begins to write to a file, which is created if it does not exist, with rights for its owner alone.
+    pub fn start(&self, path: PathBuf) -> io::Result<()> {
+        let file = open(&path)?;
+        let (queue, records) = sync_channel(QUEUE_MAX);
+        let (reopens, every) = (self.reopens.clone(), self.every.clone());
+        let writer = move || write(&records, (&path, file), &reopens, &every);
+        std::thread::Builder::new().name("query-log".to_owned()).spawn(writer)?;
+        // Nothing else starts it.
+        let _ = self.queue.set(queue);
+        Ok(())
+    }
+
+    /// Logs statements that take at least so long, one of so many.
+    pub fn set(&self, threshold: Nanos, share: f64) {
+        let every = if share > 0.0 {
+            Duration::try_from_secs_f64((1.0 / share).round()).unwrap_or(Duration::MAX)
+        } else {
+            Duration::MAX
+        };
+        self.every.store(every.as_secs().max(1), Relaxed);
+        let is_off = self.queue.get().is_none() || share <= 0.0;
+        self.threshold.store(if is_off { Nanos::MAX } else { threshold }, Relaxed);
+    }
+
+    /// Opens the file anew: it may have been renamed.
+    pub fn reopen(&self) {
+        self.reopens.store(true, Relaxed);
+    }
+
+    /// Whether a statement that took so long may be logged.
+    pub(crate) fn wants(&self, took: Nanos) -> bool {
+        took >= self.threshold.load(Relaxed)
+    }
+
+    /// Logs a statement, if it is one of the sample.
+    pub(crate) fn note(&self, record: impl FnOnce() -> Record) {
+        let every = self.every.load(Relaxed);
+        if !self.seen.fetch_add(1, Relaxed).is_multiple_of(every) {
+            return;
+        }
+        let Some(queue) = self.queue.get() else { return };
+        if queue.try_send((SystemTime::now(), record())).is_err() && self.dropped.fetch_add(1, Relaxed) == 0 {
+            tracing::warn!("the query log is not written as fast as statements come: some are left out");
+        }
+    }
+
+    /// Statements that were left out, since they came faster than they were written.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Writes until the queue is gone.
+fn write(
+    records: &Receiver<(SystemTime, Record)>,
+    (path, file): (&Path, File),
+    reopens: &AtomicBool,
+    every: &AtomicU64,
+) {
+    let mut out = BufWriter::new(file);
+    loop {
+        let next = match records.try_recv() {
+            Err(TryRecvError::Empty) => {
+                // Nobody waits for it: what is lost with a full disk is lost.
+                let _ = out.flush();
+                records.recv().ok()
+            }
+            next => next.ok(),
+        };
+        let Some((at, record)) = next else { return };
+        if reopens.swap(false, AcqRel) {
+            let _ = out.flush();
+            match open(path) {
+                Ok(file) => out = BufWriter::new(file),
+                Err(error) => tracing::error!("{}: {error}", path.display()),
+            }
+        }
+        let _ = out.write_all(text(at, &record, every.load(Relaxed)).as_bytes());
+    }
+}
+
+/// A word in a line of the log: nothing in it ends the word or the line.
+fn word(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || matches!(c, '[' | ']' | ' ') { '_' } else { c }).collect()
+}
+
+fn text(at: SystemTime, record: &Record, every: u64) -> String {
+    let Record { who, query, took, hit } = record;
+    let moment = Moment::of(at);
+    let Moment { year, month, day, hour, minute, second, micros } = moment;
+    let (user, database) = (word(&who.user), word(&who.database));
+    let address = who.address.map(|address| address.to_string()).unwrap_or_default();
+    let host = if who.address.is_some() { "" } else { "localhost" };
+    let seconds = *took as f64 / 1e9;
+    let sent = hit.map(|bytes| format!("# Bytes_sent: {bytes}\n")).unwrap_or_default();
+    // Readers multiply by it.
+    let rate =
+        if every > 1 { format!("# Log_slow_rate_type: query  Log_slow_rate_limit: {every}\n") } else { String::new() };
+    let is_hit = if hit.is_some() { "Yes" } else { "No" };
+    let unix = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    // A line of its own that begins with # would be taken for the log's.
+    let statement = query.text.replace(['\n', '\r'], " ");
+    format!(
+        "# Time: {year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z\n\
+         # User@Host: {user}[{user}] @ {host} [{address}]  Id: {}\n\
+         # Schema: {database}  Last_errno: 0  Killed: 0\n\
+         # Query_time: {seconds:.6}  Lock_time: 0.000000\n\
+         {sent}{rate}# QC_Hit: {is_hit}\n\
+         SET timestamp={unix};\n{};\n",
+        who.id,
+        statement.trim_end_matches(';'),
+    )
+}
