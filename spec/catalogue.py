@@ -5,7 +5,7 @@ The query reads a view that shows table a, until the DDL D makes it show table b
 fill come from the catalogue that Freshet has loaded, the result from the one that the query meets. So a result of the new
 definition under the tags of the old one is missed by every write to b.
 
-D has a place in the stream (event triggers), or none (polling: a load finds the difference). Its delivery evicts everything, fails
+D has a place in the stream (event triggers), or none (polling: a load finds the difference). Its delivery invalidates everything, fails
 all flights and puts the catalogue out of use; a load is accepted if its snapshot shows every delivered D. That a flight's S0 shows
 D is no excuse: its tags are those of the old catalogue.
 
@@ -21,7 +21,7 @@ D,WA,WB=range(3); NAME=('D','Wa','Wb')
 
 class P(Switches):
     stream=True        # D is in the stream
-    evict=True         # its delivery evicts
+    invalidate=True         # its delivery invalidates
     flights='fail'     # what becomes of flights under way at its delivery, or at a load with a difference: 'fail'
                        # | 'candidate': may install if their S0 shows D | 'ignore'
     closed=True        # from its delivery until a load was accepted no fill begins
@@ -60,9 +60,9 @@ def run(p):
             x=s.wal[s.dl]; f=s.fill
             if x!=D:
                 hit=s.ent and matches(x,s.ent[1])
-                add(f'stream delivers {NAME[x]}'+(', evicts' if hit else ''),dl=s.dl+1,ent=None if hit else s.ent,pend=s.pend|{x},
+                add(f'stream delivers {NAME[x]}'+(', invalidates' if hit else ''),dl=s.dl+1,ent=None if hit else s.ent,pend=s.pend|{x},
                     fill=f and ((f[0],f[1]|{x},*f[2:]) if matches(x,f[3]) else f))
-            elif p.stream: add('stream delivers D',dl=s.dl+1,ent=None if p.evict else s.ent,pend=s.pend|{D},fill=struck(f),cat=None if p.closed else s.cat)
+            elif p.stream: add('stream delivers D',dl=s.dl+1,ent=None if p.invalidate else s.ent,pend=s.pend|{D},fill=struck(f),cat=None if p.closed else s.cat)
             else: add('stream passes D',dl=s.dl+1)
         # loads of the catalogue: asked for at any time, by the poller or because it is not in use
         if s.load is None:
@@ -84,12 +84,12 @@ def run(p):
     return explore(init,check,steps)
 
 V=[
- P('Q1 DDL evicts, fails flights, closes; loads are accepted under proof','HOLDS',fast=dict(fills=1)),
+ P('Q1 DDL invalidates, fails flights, closes; loads are accepted under proof','HOLDS',fast=dict(fills=1)),
  P('Q2 a load is accepted without proof','VIOLATION',proof=False),
  P('Q3 fills begin between delivery and load, under the old catalogue','VIOLATION',closed=False),
  P('Q4 flights under way are not touched','VIOLATION',flights='ignore'),
  P('Q5 flights under way may install if their S0 shows the DDL','VIOLATION',flights='candidate'),
- P('Q6 DDL does not evict','VIOLATION',evict=False),
+ P('Q6 DDL does not invalidate','VIOLATION',invalidate=False),
  P('Q7 no read_end rule: tags of the old catalogue, result of the new','VIOLATION',read_end=False),
  P('Q8 polling: a load with a difference flushes and fails flights','HOLDS',stream=False,fast=dict(fills=1)),
  P('Q9 polling: a load with a difference leaves flights alone','VIOLATION',stream=False,flights='ignore'),

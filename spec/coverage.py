@@ -2,7 +2,7 @@
 """The coverage barrier: from when on does the stream carry every write to a table that was just added to the publication?
 
 A write to R is decoded by what the publication said where the write stands in the WAL. So a transaction that wrote before the
-ALTER PUBLICATION … ADD TABLE r committed, and commits after it, never delivers that write, and no PENDING, RING or doom knows of
+ALTER PUBLICATION … ADD TABLE r committed, and commits after it, never delivers that write, and no PENDING, RING or taint knows of
 it. Its lock on R is released only after its commit is visible (CommitTransaction: WAL, procarray, locks).
 
 Writers: begin (lock on R) -> write -> commit record in WAL -> visible -> lock gone; the writer P is prepared (two-phase): its lock

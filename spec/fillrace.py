@@ -7,7 +7,7 @@ VISIBLE step (ProcArrayEndTransaction) may happen in any order and any time late
 All writes match the tag of the one query modelled; a query result is modelled as the set of transactions it reflects.
 
 Fill: start (register) -> [probe S0 = pg_current_snapshot()] -> exec (result := visible set) -> arrive (install or drop).
-Stream: deliver next commit in WAL order: evicts the installed entry, marks the fills in flight, adds to PENDING.
+Stream: deliver next commit in WAL order: invalidates the installed entry, marks the fills in flight, adds to PENDING.
 Prober: takes a snapshot upstream, its answer arrives later, removes now-visible commits from PENDING.
 
 Checked in every reachable state:
@@ -23,7 +23,7 @@ from search import report
 class P:                       # protocol switches
     def __init__(s, name, expect, **k):
         s.name=name; s.expect=expect
-        s.doom=False           # stream marks fills in flight (lease)
+        s.taint=False           # stream marks fills in flight (lease)
         s.lsn=False            # trust an LSN read before the query: commits <= LSN assumed in the result
         s.pending=False        # keep PENDING (delivered, not proved visible) and test the fill against it
         s.probe=False          # S0 snapshot pipelined before the query
@@ -32,12 +32,12 @@ class P:                       # protocol switches
         s.keep=True            # commits PENDING at fill start stay attached to the fill (no GC under a fill)
         s.late=False           # tags known only on arrival: test the ring of everything delivered since start
         s.expire=False         # PENDING entries are dropped after some time instead of by proof of visibility
-        s.tomb=False           # the install order is also kept against entries already evicted
+        s.tomb=False           # the install order is also kept against entries already invalidated
         s.single=True          # single flight; else concurrent fills may overwrite
         s.order=False          # without single flight: install only if started after the installed entry's arrival
         s.ryw=None             # None | 'wait' (ack held until delivered) | 'fence' (hits need delivered>=acked LSN)
         s.floor=False          # session floor: after an upstream read, hits need delivered >= WAL end seen, or newer fill
-        s.inplace=False        # apply deltas in place instead of evicting
+        s.inplace=False        # apply deltas in place instead of invalidating
         s.look=(2,2)           # look-ups per reader session
         s.rounds=2             # prober rounds
         s.check=('FRESH',)
@@ -49,7 +49,7 @@ def run(p, NW=2, limit=8_000_000):
     # state: (wal, vis, acked, pc_w, delivered, pending, entry, clock, readers, prober, fence, tomb)
     # entry: None | (sorted reflected, arrive_clock, S0, start_clock, WAL end at arrival)
     # reader: (lookups_left, phase, seen, floor, last_clock, fill)
-    # fill: (start_clock, start_delivered, frozenset carry, doomset, S0|None, lsn, result|None)
+    # fill: (start_clock, start_delivered, frozenset carry, taintset, S0|None, lsn, result|None)
     init=((),frozenset(),frozenset(),(0,)*NW,0,frozenset(),None,0,tuple((k,'idle',frozenset(),0,0,None) for k in p.look),('idle',0,None),0,0)
     seen={init:None}; q=deque([init]); n=0
     def trace(s,msg):
@@ -90,7 +90,7 @@ def run(p, NW=2, limit=8_000_000):
                 else: e2=None
             r2=[]
             for r in rds:
-                if r[5] is not None and p.doom and r[1]!='idle':
+                if r[5] is not None and p.taint and r[1]!='idle':
                     f=r[5]; r=r[:5]+((f[0],f[1],f[2],f[3]|{x},*f[4:]),)
                 r2.append(r)
             add(f'stream delivers commit of W{x}',dl=dl+1,ent=e2,rds=tuple(r2),pend=(pend|{x}) if p.pending else pend)
@@ -128,7 +128,7 @@ def run(p, NW=2, limit=8_000_000):
             elif ph=='done':
                 res=f[6]; S0=f[4]
                 cand=frozenset()
-                if p.doom: cand|=f[3]
+                if p.taint: cand|=f[3]
                 if p.late: cand|=frozenset(wal[f[1]:dl])
                 if p.pending: cand|=f[2]|pend
                 if p.lsn: cand=frozenset(x for x in cand|frozenset(wal[:dl]) if wal.index(x)+1>f[5])
@@ -147,29 +147,29 @@ def run(p, NW=2, limit=8_000_000):
 
 ALL=('FRESH','RYW','MONO')
 V=[
- P('A0 naive: install whatever comes back, evict on stream','VIOLATION'),
- P('A1 register-before-execute + lease (stream dooms fills in flight)','VIOLATION',doom=True),
- P('A2 A1 + LSN read before the query (commits<=LSN assumed included)','VIOLATION',doom=True,lsn=True),
- P('A3 A1 + recent changes re-checked on arrival, kept for a fixed time only','VIOLATION',doom=True,pending=True,expire=True,keep=False),
- P('B1 lease + PENDING set without prober (conservative, never proves)','HOLDS',doom=True,pending=True),
- P('B2 lease + PENDING + S0 probe pipelined before the query','HOLDS',doom=True,pending=True,probe=True),
- P('B3 B2 with the exact snapshot (REPEATABLE READ)','HOLDS',doom=True,pending=True,rr=True),
- P('B4 lease + PENDING + background prober, commits pending at start stay with the fill','HOLDS',doom=True,pending=True,prober=True,fast=dict(look=(2,1),rounds=1)),
- P('B5 B4 but PENDING is garbage-collected under a fill in flight','VIOLATION',doom=True,pending=True,prober=True,keep=False),
+ P('A0 naive: install whatever comes back, invalidate on stream','VIOLATION'),
+ P('A1 register-before-execute + lease (stream taints fills in flight)','VIOLATION',taint=True),
+ P('A2 A1 + LSN read before the query (commits<=LSN assumed included)','VIOLATION',taint=True,lsn=True),
+ P('A3 A1 + recent changes re-checked on arrival, kept for a fixed time only','VIOLATION',taint=True,pending=True,expire=True,keep=False),
+ P('B1 lease + PENDING set without prober (conservative, never proves)','HOLDS',taint=True,pending=True),
+ P('B2 lease + PENDING + S0 probe pipelined before the query','HOLDS',taint=True,pending=True,probe=True),
+ P('B3 B2 with the exact snapshot (REPEATABLE READ)','HOLDS',taint=True,pending=True,rr=True),
+ P('B4 lease + PENDING + background prober, commits pending at start stay with the fill','HOLDS',taint=True,pending=True,prober=True,fast=dict(look=(2,1),rounds=1)),
+ P('B5 B4 but PENDING is garbage-collected under a fill in flight','VIOLATION',taint=True,pending=True,prober=True,keep=False),
  P('B6 late tags: no early registration, ring since start + PENDING at start + S0','HOLDS',late=True,pending=True,probe=True,prober=True,fast=dict(look=(2,1),rounds=1)),
  P('B7 late tags without PENDING (ring since start only)','VIOLATION',late=True),
- P('C1 B2, RYW without fence','VIOLATION',doom=True,pending=True,probe=True,check=('FRESH','RYW')),
- P('C2 B2, RYW: ack held until the commit was delivered','HOLDS',doom=True,pending=True,probe=True,ryw='wait',check=('FRESH','RYW')),
- P('C3 B2, RYW: fence, hits need delivered>=acked LSN','HOLDS',doom=True,pending=True,probe=True,ryw='fence',check=('FRESH','RYW')),
- P('D1 B2 single flight, session monotonic?','HOLDS',doom=True,pending=True,probe=True,check=('FRESH','MONO')),
- P('D2 B2 with concurrent fills of one key, last arrival wins','VIOLATION',doom=True,pending=True,probe=True,single=False,check=('FRESH','MONO')),
- P('D3 D2 + install only if started after the installed entry arrived','VIOLATION',doom=True,pending=True,probe=True,single=False,order=True,check=('FRESH','MONO')),
- P('D4 D3 + the same order kept against evicted entries (tombstone clock), no session floor','VIOLATION',doom=True,pending=True,probe=True,single=False,order=True,tomb=True,check=('FRESH','MONO')),
- P('D5 D4 + session floor: hit needs delivered>=floor, or an entry whose fill STARTED after my last read','HOLDS',doom=True,pending=True,probe=True,single=False,order=True,tomb=True,floor=True,fast=dict(look=(2,1)),check=('FRESH','MONO')),
- P('D6 session floor alone (concurrent fills, last arrival wins)','HOLDS',doom=True,pending=True,probe=True,single=False,floor=True,look=(2,1),fast=dict(look=(1,1)),check=('FRESH','MONO')),
- P('E1 in-place deltas with the conservative S0','VIOLATION',doom=True,pending=True,probe=True,inplace=True,check=('ONCE',)),
- P('E2 in-place deltas with the exact snapshot (RR)','HOLDS',doom=True,pending=True,rr=True,inplace=True,check=('FRESH','ONCE')),
- P('F  full: lease + PENDING + S0 + prober + ack-wait + concurrent fills + session floor','HOLDS',doom=True,pending=True,probe=True,prober=True,ryw='wait',single=False,floor=True,look=(2,1),rounds=1,fast=dict(look=(1,1)),check=ALL),
+ P('C1 B2, RYW without fence','VIOLATION',taint=True,pending=True,probe=True,check=('FRESH','RYW')),
+ P('C2 B2, RYW: ack held until the commit was delivered','HOLDS',taint=True,pending=True,probe=True,ryw='wait',check=('FRESH','RYW')),
+ P('C3 B2, RYW: fence, hits need delivered>=acked LSN','HOLDS',taint=True,pending=True,probe=True,ryw='fence',check=('FRESH','RYW')),
+ P('D1 B2 single flight, session monotonic?','HOLDS',taint=True,pending=True,probe=True,check=('FRESH','MONO')),
+ P('D2 B2 with concurrent fills of one key, last arrival wins','VIOLATION',taint=True,pending=True,probe=True,single=False,check=('FRESH','MONO')),
+ P('D3 D2 + install only if started after the installed entry arrived','VIOLATION',taint=True,pending=True,probe=True,single=False,order=True,check=('FRESH','MONO')),
+ P('D4 D3 + the same order kept against invalidated entries (tombstone clock), no session floor','VIOLATION',taint=True,pending=True,probe=True,single=False,order=True,tomb=True,check=('FRESH','MONO')),
+ P('D5 D4 + session floor: hit needs delivered>=floor, or an entry whose fill STARTED after my last read','HOLDS',taint=True,pending=True,probe=True,single=False,order=True,tomb=True,floor=True,fast=dict(look=(2,1)),check=('FRESH','MONO')),
+ P('D6 session floor alone (concurrent fills, last arrival wins)','HOLDS',taint=True,pending=True,probe=True,single=False,floor=True,look=(2,1),fast=dict(look=(1,1)),check=('FRESH','MONO')),
+ P('E1 in-place deltas with the conservative S0','VIOLATION',taint=True,pending=True,probe=True,inplace=True,check=('ONCE',)),
+ P('E2 in-place deltas with the exact snapshot (RR)','HOLDS',taint=True,pending=True,rr=True,inplace=True,check=('FRESH','ONCE')),
+ P('F  full: lease + PENDING + S0 + prober + ack-wait + concurrent fills + session floor','HOLDS',taint=True,pending=True,probe=True,prober=True,ryw='wait',single=False,floor=True,look=(2,1),rounds=1,fast=dict(look=(1,1)),check=ALL),
 ]
 if __name__=='__main__':
     import catalogue, coverage, definitions, fences, lineage, reconnect, sessions, transactions, twokeys

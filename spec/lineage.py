@@ -53,7 +53,7 @@ def run(p):
         if fl<len(wal): out.append((f'WAL flushed up to {fl+1}',(wal,fl+1,*s[2:])))
         if dl<fl:
             x=wal[dl]; e2=None if ent is not None and matches(x,ent[1]) else ent
-            out.append((f'stream delivers {NAME[x]}'+(', evicts' if e2 is not ent else ''),(wal,fl,vis,dl+1,pend|{x},e2,left,f,prb)))
+            out.append((f'stream delivers {NAME[x]}'+(', invalidates' if e2 is not ent else ''),(wal,fl,vis,dl+1,pend|{x},e2,left,f,prb)))
         if prb[0]=='idle' and prb[1]<p.rounds and pend: out.append((f'prober takes snapshot {names(vis)}',(*s[:8],('out',prb[1]+1,vis))))
         elif prb[0]=='out': out.append((f'prober answer {names(prb[2])}',(wal,fl,vis,dl,pend-prb[2],ent,left,f,('idle',prb[1],None))))
         def fill(lab,nf): out.append((lab,(wal,fl,vis,dl,pend,ent,left,nf,prb)))

@@ -107,7 +107,7 @@ def run(p):
 TWO=dict(keys=2,writers=(0,))
 ONE=dict(writers=(0,))
 V=[
- P('K1 joiners get the result of a doomed flight','VIOLATION RYW',join='result',acks=True,exact=False),
+ P('K1 joiners get the result of a tainted flight','VIOLATION RYW',join='result',acks=True,exact=False),
  P('K2 joiners get the result if it was installed, without the rules of a hit','VIOLATION MONO',join='installed',acks=True,exact=False),
  P('K3 joiners get an installed entry under the rules of a hit, else start over','HOLDS',join='rules',acks=True,exact=False,look=3,fast=dict(look=2)),
  P('M1 no session floor','VIOLATION MONO',floor=False,**TWO),

@@ -30,7 +30,7 @@ class P(Switches):
     after_write=False  # ... and hit afterwards
     proof=True         # fills have S0 and read end() right after the query; else they run in a transaction
     pending=True       # such a fill does not begin while a matching commit is PENDING
-    doom=True          # what was delivered since its registration makes it fail
+    taint=True          # what was delivered since its registration makes it fail
     until='install'    # ... delivered until it is 'install'ed | until its 'result' arrived
     end='after'        # its read_end is read 'after' its transaction has ended | 'before' the query
     snapshot='query'   # it reads in a snapshot taken by its 'query' | 'begin': one taken before it was registered
@@ -62,7 +62,7 @@ def run(p):
         if s.dl<len(s.wal):
             x=s.wal[s.dl]; f=s.fill
             late=p.until=='result' and f and f[0]=='open'
-            add(f'stream delivers W{x}',dl=s.dl+1,ent=None,pend=s.pend|{x},fill=f and f[0]!='begun' and p.doom and not late and (f[0],f[1]|{x},*f[2:]) or f)
+            add(f'stream delivers W{x}',dl=s.dl+1,ent=None,pend=s.pend|{x},fill=f and f[0]!='begun' and p.taint and not late and (f[0],f[1]|{x},*f[2:]) or f)
         if s.prb[0]=='idle' and s.prb[1]<p.rounds and s.pend: add(f'prober takes snapshot {show(s.vis)}',prb=('out',s.prb[1]+1,s.vis))
         elif s.prb[0]=='out': add(f'prober answer {show(s.prb[2])}',prb=('idle',s.prb[1],None),pend=s.pend-s.prb[2])
         # fills of others
@@ -128,7 +128,7 @@ V=[
  P('U2 READ COMMITTED: hits after it','VIOLATION OWN',reader='rc',write=True,after_write=True,fast=FAST),
  P('U3 fills in transactions: nothing PENDING at registration, nothing delivered until installation','HOLDS',**BARE),
  P('U4 U3 begun while a commit is PENDING','VIOLATION FRESH',pending=False,**BARE),
- P('U5 U3 installed although a commit was delivered in flight','VIOLATION FRESH',doom=False,**BARE),
+ P('U5 U3 installed although a commit was delivered in flight','VIOLATION FRESH',taint=False,**BARE),
  P('U6 U3 where only what was delivered until the result arrived counts','VIOLATION FRESH',until='result',**BARE),
  P('U7 U3 in the older snapshot of a REPEATABLE READ transaction','VIOLATION FRESH',snapshot='begin',**BARE),
  P('U8 U3 after an own write','VIOLATION DIRTY',dirty=True,**BARE),

@@ -7,7 +7,7 @@ acknowledged). Readers choose a key with every look-up.
 
 Checked: FRESH (an entry reflects every delivered commit that matches its key), MONO (what one session sees never goes back,
 across keys: the database is one history), RYW (a hit reflects every acknowledged write that matches its key), and
-SPARE (precision: a commit never dooms or evicts a key that it does not match).
+SPARE (precision: a commit never taints or invalidates a key that it does not match).
 """
 from search import Switches, explore, main
 
@@ -17,11 +17,11 @@ REL=(frozenset((0,2)),frozenset((1,2)))   # commits that matter to key 1, key 2
 
 class P(Switches):
     per_key=True       # match per key, else every commit matches every key
-    evict='all'        # a commit that matches several keys evicts 'all' of them | the 'first'
-    doom='all'         # ... and dooms 'all' of their flights | the 'first'
+    invalidate='all'        # a commit that matches several keys invalidates 'all' of them | the 'first'
+    taint='all'         # ... and taints 'all' of their flights | the 'first'
     pending='proof'    # a commit leaves PENDING by 'proof' | also when 'consumed' by a flight that it made fail
     carry='key'        # what a flight takes along from PENDING: 'key' (what matches) | 'other' (what matches the other key)
-    ring=None          # None: early tags, flights are doomed | 'oldest': late tags, the RING is kept for the oldest flight
+    ring=None          # None: early tags, flights are tainted | 'oldest': late tags, the RING is kept for the oldest flight
                        # | 'any': late tags, the RING is cut whenever any flight ends
     floor=False        # session floor = end() of the last read upstream, and read_end of what it hit
     read_end=False     # a hit needs applied >= the entry's read_end
@@ -36,7 +36,7 @@ class P(Switches):
 def run(p):
     # state: wal, vis, acked, dl, pending, ring start, entries, readers, prober, clock, spare fault
     # entry: (result, start clock, read_end)    reader: (look-ups left, phase, key, seen, floor, last clock, fill)
-    # fill: (start clock, start dl, carry, doom, S0, result)
+    # fill: (start clock, start dl, carry, taint, S0, result)
     init=((),frozenset(),frozenset(),0,frozenset(),0,(None,None),tuple((k,'idle',0,frozenset(),0,0,None) for k in p.look),('idle',0,None),0,'')
     rel=lambda k:REL[k] if p.per_key else REL[0]|REL[1]
     show=lambda xs:'{'+','.join(NAME[x] for x in sorted(xs))+'}'
@@ -57,14 +57,14 @@ def run(p):
                 out.append((f'{NAME[w]}: client gets the ack',(wal,vis,acked|{w},*s[3:])))
         if dl<len(wal):
             x=wal[dl]; hk=hits(x); e2=list(ents); r2=list(rds); bad=''
-            for k in (hk if p.evict=='all' else hk[:1]): e2[k]=None
+            for k in (hk if p.invalidate=='all' else hk[:1]): e2[k]=None
             done=False
             for i,r in enumerate(rds):
-                if p.ring is None and r[6] is not None and r[2] in hk and not (p.doom=='first' and done):
+                if p.ring is None and r[6] is not None and r[2] in hk and not (p.taint=='first' and done):
                     f=r[6]; r2[i]=(*r[:6],(*f[:3],f[3]|{x},*f[4:])); done=True
             if 'SPARE' in p.check:
                 lost=[k for k in KEYS if ents[k] is not None and e2[k] is None and x not in REL[k]]
-                if lost: bad=('SPARE',f'{NAME[x]} evicted key {lost[0]+1}')
+                if lost: bad=('SPARE',f'{NAME[x]} invalidated key {lost[0]+1}')
             out.append((f'stream delivers {NAME[x]}',(wal,vis,acked,dl+1,pend|{x},rg,tuple(e2),tuple(r2),prb,clk,bad)))
         if prb[0]=='idle' and prb[1]<p.rounds and pend: out.append((f'prober takes snapshot {show(vis)}',(*s[:8],('out',prb[1]+1,vis),clk,fault)))
         elif prb[0]=='out': out.append((f'prober answer {show(prb[2])}',(wal,vis,acked,dl,pend-prb[2],rg,ents,rds,('idle',prb[1],None),clk,fault)))
@@ -106,10 +106,10 @@ SMALL=dict(look=(1,1),choice=False)   # one flight per key, each by its own read
 V=[
  P('G1 every commit matches every key','HOLDS',per_key=False,writers=(0,2),**SMALL),
  P('G2 entries, flights and PENDING matched per key','HOLDS',fast=dict(writers=(0,2)),**SMALL),
- P('G3 G1 is not precise: a commit evicts a key that it does not match','VIOLATION',per_key=False,check=('FRESH','SPARE'),**SMALL),
+ P('G3 G1 is not precise: a commit invalidates a key that it does not match','VIOLATION',per_key=False,check=('FRESH','SPARE'),**SMALL),
  P('G4 G2 is precise','HOLDS',fast=dict(writers=(0,2)),check=('FRESH','SPARE'),**SMALL),
- P('G5 a commit that matches both keys evicts the first only','VIOLATION',evict='first',**SMALL),
- P('G6 ... dooms the first flight only','VIOLATION',doom='first',**SMALL),
+ P('G5 a commit that matches both keys invalidates the first only','VIOLATION',invalidate='first',**SMALL),
+ P('G6 ... taints the first flight only','VIOLATION',taint='first',**SMALL),
  P('G7 a commit leaves PENDING once a flight of one key failed on it','VIOLATION',pending='consumed',**SMALL),
  P('G8 a flight carries what was PENDING for the other key','VIOLATION',carry='other',**SMALL),
  P('G9 late tags, RING kept for the oldest flight of any key','HOLDS',ring='oldest',fast=dict(writers=(0,2)),**SMALL),

@@ -48,7 +48,7 @@ fn mysql_too(text: &str) {
     let tokens: fn(&str) -> Vec<Token<'_>> = |text| mysql::Scanner::under(mysql::Modes::NONE, text).collect();
     cover(text, tokens);
     let lexed = bounded(text.len() * 96 + 1024, || lex(Dialect::MySql, text));
-    let said = tokens(text);
+    let said = with_three_pipes(tokens(text));
     let end = said.iter().rposition(|token| token.kind != Kind::Symbol(b';')).map_or(0, |last| last + 1);
     let kept = tokens(&lexed.normalized);
     assert_eq!(end, kept.len(), "{:?}", lexed.normalized);
@@ -76,10 +76,25 @@ fn mysql_too(text: &str) {
                 assert_eq!((kept.kind, kept.text), (Kind::Quoted, format!("`{}`", said.text).as_str()));
             }
             (Kind::Word, None) => assert!(kept.kind == Kind::Word && said.text.eq_ignore_ascii_case(kept.text)),
+            (Kind::Hopeless, None) => assert!(kept.kind == Kind::Hopeless && kept.text.ends_with(said.text)),
             _ => assert_eq!((said.kind, said.text), (kept.kind, kept.text)),
         }
     }
     assert_eq!(own, usize::from(lexed.own_params));
+}
+
+/// `||` becomes `|||`, since its meaning is not known.
+fn with_three_pipes(tokens: Vec<Token<'_>>) -> Vec<Token<'_>> {
+    let mut three: Vec<Token<'_>> = Vec::with_capacity(tokens.len());
+    let mut behind_pipe = false;
+    for token in tokens {
+        let is_pipe = token.kind == Kind::Symbol(b'|');
+        let is_second = is_pipe && behind_pipe && !token.spaced;
+        behind_pipe = is_pipe && !is_second;
+        three.extend(is_second.then_some(token));
+        three.push(token);
+    }
+    three
 }
 
 /// The tokens are all of the text, in its order; between them is nothing but blanks and comments.
@@ -87,7 +102,8 @@ fn cover(text: &str, tokens: fn(&str) -> Vec<Token<'_>>) {
     let mut at = 0;
     for token in tokens(text) {
         let start = token.text.as_ptr() as usize - text.as_ptr() as usize;
-        assert!(start >= at && !token.text.is_empty());
+        // An executable comment that does not end is an error at the end of the text.
+        assert!(start >= at && (!token.text.is_empty() || start == text.len()));
         assert_eq!(token.spaced, start > at);
         blank(&text[at..start], tokens);
         at = start + token.text.len();
@@ -96,6 +112,10 @@ fn cover(text: &str, tokens: fn(&str) -> Vec<Token<'_>>) {
 }
 
 fn blank(between: &str, tokens: fn(&str) -> Vec<Token<'_>>) {
+    // The code of an executable comment is between its beginning and its end.
+    if between.contains("/*!") || between.contains("*/") {
+        return;
+    }
     assert!(tokens(between).is_empty(), "{between:?} was left out");
 }
 

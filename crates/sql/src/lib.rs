@@ -38,7 +38,7 @@ pub use dependency::query_text::Parameterised;
 pub use dependency::read_set::Bound;
 pub use dependency::result_keys::Keys;
 pub use lex::literal::{Literal, LiteralKind};
-pub use lex::mysql::{Modes, Quoting};
+pub use lex::mysql::{Modes, Quoting, Version};
 pub use lex::normalize::{Lexed, lex, lex_under};
 pub use lex::postgres::with_escapes_marked;
 pub use lex::raw_bytes::without_raw_bytes;

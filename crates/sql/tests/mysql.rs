@@ -158,7 +158,7 @@ fn shapes_and_literals() {
             &[],
         ),
         ("SELECT @a, @@sql_mode, @`b c`, 1", "select @a, @@sql_mode, @`b c`, $1", &["1"]),
-        ("SELECT /*! 1, */ 'a'", "select /*! 1, */ 'a'", &[]),
+        ("SELECT /*! 1, */ 'a'", "select $1, $2", &["1", "'a"]),
         (
             "SELECT/*! STRAIGHT_JOIN*/a,1 /*!40001 FROM t*/LIMIT 2",
             "select straight_join a,$1 from t limit $2",
@@ -166,7 +166,7 @@ fn shapes_and_literals() {
         ),
         ("SELECT '/*! ' */*! */ 'a'", "select $1 * $2", &["'/*! ", "'a"]),
         ("SELECT 2 */* ! */ 3", "select $1 * $2", &["2", "3"]),
-        ("SELECT /*M! 1, */ 'a'", "select /*M! 1, */ 'a'", &[]),
+        ("SELECT /*M! 1, */ 'a'", "select/*M!*/ /*M! 1, */ 'a'", &[]),
         ("SELECT /*+ BKA(t) */ 'a'", "select /*+ BKA(t) */ 'a'", &[]),
         ("SELECT 'abc", "select 'abc", &[]),
         (r"SELECT 'abc\'", r"select 'abc\'", &[]),
@@ -458,8 +458,9 @@ fn passes() {
         ("SELECT id FROM t WHERE id = @@server_id", "construct"),
         ("SELECT @a := id FROM t", "construct"),
         ("SELECT SQL_NO_CACHE id FROM t", "construct"),
-        ("SELECT /*+ SET_VAR(sql_mode='') */ id FROM t", "not_parsed"),
-        ("SELECT /*+ SET_VAR(sort_buffer_size = 16M) */ id FROM t", "construct"),
+        ("SELECT /*+ SET_VAR(sql_mode='') */ id FROM t", "construct"),
+        ("SELECT /*+ SET_VAR(sql_mode='*/ ') */ id FROM t", "not_parsed"),
+        ("SELECT /*+ SET_VAR(sql_select_limit = 1) */ id FROM t", "construct"),
         ("SELECT /*! SQL_NO_CACHE */ id FROM t", "construct"),
         ("SELECT /*!50700 STRAIGHT_JOIN */ id FROM t", "not_parsed"),
         ("SELECT /*!080001 STRAIGHT_JOIN */ id FROM t", "not_parsed"),
@@ -594,7 +595,8 @@ fn effects() {
         ("START SLAVE", Definition),
         ("BEGIN NOT ATOMIC SELECT 1; END", Forgets),
         ("/*!40101 SET NAMES utf8 */", Settings),
-        ("/*!40101 SET @a = 'x' */", Forgets),
+        ("/*!40101 SET @a = 'x' */", Settings),
+        ("/*!80000 SET @a = 'x' */", Forgets),
         ("FROBNICATE", Forgets),
         ("CREATE PROCEDURE p() BEGIN SELECT 1; END", Definition),
         ("INSERT INTO t VALUES (1); SELECT 1", Write),
@@ -703,9 +705,9 @@ fn temporary_tables_that_are_created() {
 #[test]
 fn modes_quote_otherwise() {
     use freshet_sql::{Modes, lex_under};
-    let ansi = Modes { ansi_quotes: true, plain_backslash: false };
-    let plain = Modes { ansi_quotes: false, plain_backslash: true };
-    let both = Modes { ansi_quotes: true, plain_backslash: true };
+    let ansi = Modes { ansi_quotes: true, ..Modes::NONE };
+    let plain = Modes { plain_backslash: true, ..Modes::NONE };
+    let both = Modes { ansi_quotes: true, plain_backslash: true, ..Modes::NONE };
     for (modes, text, same) in [
         (
             ansi,
@@ -729,6 +731,91 @@ fn modes_quote_otherwise() {
         let normalized = lex_under(Dialect::MySql, modes, text).normalized;
         assert!(Template::parse(Dialect::MySql, &normalized).refusal().is_some(), "{text}");
     }
+}
+
+/// By the server's version, the code of an executable comment is part of the text, or a comment.
+#[test]
+fn executable_comments_of_versions() {
+    use freshet_sql::{Modes, Version, lex_under};
+    let version = |is_mariadb, number| Modes { version: Some(Version { is_mariadb, number }), ..Modes::NONE };
+    let (mysql, mariadb) = (version(false, 80_015), version(true, 101_106));
+    for (text, by_mysql, by_mariadb) in [
+        ("/*!50700 WHERE id = 'a' */", Some("where id = $1"), Some("")),
+        ("/*!50503WHERE id=1*/ OR 2", Some("where id=$1 or $2"), Some("where id=$1 or $2")),
+        ("/*! WHERE '*/' = id -- */\n*/", Some("where $1 = id"), Some("where $1 = id")),
+        ("/*!99999 ' it's \" */ WHERE 1", Some("where $1"), Some("where $1")),
+        ("/*!80015 WHERE 1 */", Some("where $1"), Some("")),
+        ("/*!80016 WHERE 1 */", Some(""), Some("")),
+        ("/*!100100 WHERE 1 */", None, Some("where $1")),
+        ("/*!101107 WHERE 1 */", None, Some("")),
+        ("/*M!101106 WHERE 1 */", Some(""), Some("where $1")),
+        ("/*M!80001 WHERE 1 */", Some(""), Some("where $1")),
+        ("/*M!WHERE 1 */", Some(""), Some("where $1")),
+        ("/*M! ' */", Some(""), None),
+        ("/*Many */ WHERE 1", Some("where $1"), Some("where $1")),
+        ("/*!123 */", Some("$1"), Some("$1")),
+        // What is not read.
+        ("/*! WHERE 1 /* a */ OR 2 */", None, None),
+        ("/*!99999 a /* b */ c */ WHERE 1", None, None),
+        ("/*! WHERE name = 'a' */ 'b'", None, None),
+        ("/*! WHERE 1", None, None),
+        ("/*!99999 WHERE 1", None, None),
+        ("/*!1234567 WHERE 1 */", None, None),
+    ] {
+        for (modes, expected) in [(mysql, by_mysql), (mariadb, by_mariadb)] {
+            let normalized = lex_under(Dialect::MySql, modes, &format!("SELECT id FROM t {text}")).normalized;
+            let template = Template::parse(Dialect::MySql, &normalized);
+            match expected {
+                Some(rest) => assert_eq!(normalized, format!("select id from t {rest}").trim_end(), "{text}"),
+                None => assert!(
+                    template.refusal().is_some_and(|reason| reason.label() == "not_parsed"),
+                    "{text}: {normalized}"
+                ),
+            }
+        }
+    }
+}
+
+/// `||` is OR or CONCAT by the session's mode, and closer than `*` if it is CONCAT.
+#[test]
+fn pipes_by_mode() {
+    use freshet_sql::{Modes, lex_under};
+    let under = |pipes_concat, text: &str| {
+        let lexed = lex_under(Dialect::MySql, Modes { pipes_concat, ..Modes::NONE }, text);
+        let template = Template::parse(Dialect::MySql, &lexed.normalized);
+        let read_set = template.resolve(&catalog(), &schemas()).map(|read_set| {
+            let literals = lexed.literals.iter().map(ParameterValue::Literal);
+            let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
+            let bound = read_set.bind(&params, Client::PLAIN).unwrap();
+            bound.tags.iter().map(|tag| format!("{:?}", tag.rows)).collect::<String>()
+        });
+        (lexed.normalized, read_set)
+    };
+    let plain = |text| under(Some(false), text).1.unwrap();
+    for (text, or, same) in [
+        (
+            "SELECT id FROM t WHERE id=1||id = 2",
+            "select id from t where id=$1 or id = $2",
+            "SELECT id FROM t WHERE id=1 OR id=2",
+        ),
+        (
+            "SELECT id FROM t WHERE id = 1 || Name='a'",
+            "select id from t where id = $1 or Name=$2",
+            "SELECT id FROM t WHERE id=1 OR Name='a'",
+        ),
+    ] {
+        assert_eq!((under(Some(false), text).0.as_str(), plain(text)), (or, plain(same)), "{text}");
+        // As one value, which is not known.
+        let joined = under(Some(true), text).1.unwrap();
+        assert!(joined == "Any" || joined.contains("[Unknown, Constant"), "{text}: {joined}");
+        assert!(under(None, text).1.is_err_and(|reason| reason.label() == "operator"), "{text}");
+    }
+    let text = "SELECT Name || 2 * 3 || 'x' FROM t WHERE id = 5 AND Name || 'x' = 'ax'";
+    assert_eq!(under(Some(true), text).1.unwrap(), plain("SELECT id FROM t WHERE id = 5"));
+    assert!(
+        under(Some(true), "SELECT id ||| 1 FROM t").1.is_err()
+            && under(Some(false), "SELECT id ||| 1 FROM t").1.is_err()
+    );
 }
 
 /// Texts of a wide character set have other bytes than those that were sent.

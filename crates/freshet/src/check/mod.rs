@@ -41,7 +41,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
     upstream: String,
     /// Check all databases of this configuration file instead
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["upstream", "publication", "prepared", "print_triggers"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "print_triggers")]
     config: Option<PathBuf>,
     /// One of them.
     #[arg(skip)]
@@ -100,10 +100,9 @@ pub(crate) async fn run(args: CheckArgs) -> ExitCode {
             configured: Some(database),
             ..args.clone()
         };
-        match run_one(&one).await {
-            ExitCode::SUCCESS => {}
-            worse if outcome != ExitCode::from(NO_ANSWER) => outcome = worse,
-            _ => {}
+        let code = run_one(&one).await;
+        if code != ExitCode::SUCCESS && outcome != ExitCode::from(NO_ANSWER) {
+            outcome = code;
         }
     }
     outcome

@@ -16,6 +16,8 @@ pub struct ServerVersion {
     pub minor: u32,
     /// The third.
     pub patch: u32,
+    /// The version as executable comments write it: 80015, 101106. None if it has another form than the server's own.
+    pub number: Option<u32>,
     /// The whole version, as `SELECT version()` returns it.
     pub text: String,
 }
@@ -32,7 +34,10 @@ impl ServerVersion {
         });
         let mut next = || numbers.next().unwrap_or(0);
         let (major, minor, patch) = (next(), next(), next());
-        Self { is_mariadb: stripped.contains("MariaDB"), major, minor, patch, text: stripped.to_owned() }
+        let is_whole = stripped.starts_with(&format!("{major}.{minor}.{patch}"));
+        let number =
+            (is_whole && major < 100 && minor < 100 && patch < 100).then(|| major * 10_000 + minor * 100 + patch);
+        Self { is_mariadb: stripped.contains("MariaDB"), major, minor, patch, number, text: stripped.to_owned() }
     }
 
     /// Whether the version is at least this one.
@@ -63,6 +68,16 @@ mod tests {
         assert_eq!(mysql.to_string(), "MySQL 8.0.15");
         assert!(mysql.is_at_least(8, 0, 15) && mysql.is_at_least(5, 7, 99) && !mysql.is_at_least(8, 0, 20));
         assert_eq!(ServerVersion::parse(b"8.4").to_string(), "MySQL 8.4.0");
+        let numbers: [(&[u8], _); 5] = [
+            (b"8.0.15", Some(80_015)),
+            (b"5.5.5-10.11.6-MariaDB", Some(101_106)),
+            (b"8.0.36-28", Some(80_036)),
+            (b"8.0.mysql_aurora.3.04.0", None),
+            (b"8.4", None),
+        ];
+        for (text, number) in numbers {
+            assert_eq!(ServerVersion::parse(text).number, number);
+        }
         assert_eq!(ServerVersion::parse(b"\xff.x").to_string(), "MySQL 0.0.0");
     }
 }

@@ -64,8 +64,8 @@ const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
 /// The column of `@@sql_select_limit`.
 const SELECT_LIMIT: usize = FIXED_COLUMNS + 8;
 
-/// SQL modes in which a text has another meaning for the server than for Freshet, or values print differently. Quotes are read by the session's own
-/// modes ([`freshet_sql::Modes`]), and `||` is not cached in any mode. MariaDB's POSTGRESQL, DB2 and MAXDB include ANSI_QUOTES, PIPES_AS_CONCAT and
+/// SQL modes in which a text has another meaning for the server than for Freshet, or values print differently. Quotes and `||` are read by the
+/// session's own modes ([`freshet_sql::Modes`]). MariaDB's POSTGRESQL, DB2 and MAXDB include ANSI_QUOTES, PIPES_AS_CONCAT and
 /// IGNORE_SPACE, which are in the list as well, and change definitions and how they are printed. MSSQL quotes names in square brackets.
 const MODES: &[(&str, &str)] = &[
     ("HIGH_NOT_PRECEDENCE", "sql_mode HIGH_NOT_PRECEDENCE"),
@@ -184,6 +184,7 @@ impl Answer {
             multibyte: Some(is_multibyte(charset)),
             ansi_quotes: Some(has_mode("ANSI_QUOTES")),
             plain_backslash: Some(plain_backslash),
+            pipes_concat: Some(has_mode("PIPES_AS_CONCAT")),
         };
         let client = Client {
             utf8,

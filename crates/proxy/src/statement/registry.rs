@@ -398,8 +398,13 @@ impl Registry {
         if modes == Modes::NONE {
             return self.lookup(text, text, (&[], modes, false));
         }
-        let mode = 0xf8 | u8::from(modes.ansi_quotes) | u8::from(modes.plain_backslash) << 1;
-        self.lookup(&[text, &[0, mode]].concat(), text, (&[], modes, false))
+        let mut key = [text, &[0]].concat();
+        if let Some(version) = modes.version {
+            key.extend_from_slice(format!("{}{}", u8::from(version.is_mariadb), version.number).as_bytes());
+        }
+        key.extend(modes.pipes_concat.map(|concat| if concat { b'|' } else { b'o' }));
+        key.push(0xf8 | u8::from(modes.ansi_quotes) | u8::from(modes.plain_backslash) << 1);
+        self.lookup(&key, text, (&[], modes, false))
     }
 
     fn lookup(&self, key: &[u8], text: &[u8], read: (&[u8], Modes, bool)) -> Result<Arc<Statement>, Reason> {

@@ -188,6 +188,7 @@ pub(crate) fn binary_operator(op: &BinaryOperator) -> Result<Option<String>, Str
         | B::PGBitwiseShiftLeft
         | B::PGBitwiseShiftRight
         | B::Arrow
+        | B::StringConcat
         | B::LongArrow => Ok(Some(op.to_string())),
         other => Err(other.to_string()),
     }

@@ -2,7 +2,8 @@
 //!
 //! If a token ended at another place than for the server, a quote could move, and with it the meaning of all that follows. So this scanner follows
 //! the servers' `sql_lex.cc` rule by rule, under the session's [`Modes`], for sessions whose client character set is UTF-8, ASCII or binary. It never
-//! fails: text that the servers may read in two ways (a version comment, a hint, a NUL byte) ends the analysis as [`Kind::Hopeless`].
+//! fails: text that the servers may read in two ways (a hint, a NUL byte) ends the analysis as [`Kind::Hopeless`]. An executable comment is code or
+//! a comment by the server's [`Version`].
 //!
 //! A normalized query is read by the same rules. In it, `$n` is a [`Kind::Word`], and the lexer writes an identifier of this form in backquotes, so
 //! that no text can imitate a placeholder.
@@ -13,27 +14,70 @@ use super::postgres::{Kind, Token};
 /// The prefix of a string of bytes.
 const BINARY: &str = "_binary";
 
-/// The flags of `sql_mode` that concern quotes.
+/// What decides how a text is read: flags of `sql_mode`, and the server's version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
     /// ANSI_QUOTES: `"` quotes names, in which a backslash is an ordinary character.
     pub ansi_quotes: bool,
     /// NO_BACKSLASH_ESCAPES: `\` does not escape.
     pub plain_backslash: bool,
+    /// PIPES_AS_CONCAT: `||` joins texts, and otherwise means OR. None: unknown.
+    pub pipes_concat: Option<bool>,
+    /// None: unknown.
+    pub version: Option<Version>,
 }
 
 impl Modes {
-    /// Neither is set.
-    pub const NONE: Self = Self { ansi_quotes: false, plain_backslash: false };
+    /// No flag is set, and the others are unknown.
+    pub const NONE: Self = Self { ansi_quotes: false, plain_backslash: false, pipes_concat: None, version: None };
 
     /// The modes, as far as they change the meaning of a text.
     #[must_use]
     pub fn within(self, text: &[u8]) -> Self {
+        let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
         Self {
+            pipes_concat: self.pipes_concat.filter(|_| text.contains(&b'|') && has(b"||")),
+            version: self.version.filter(|_| text.contains(&b'!') && (has(b"/*!") || has(b"/*M!"))),
             ansi_quotes: self.ansi_quotes && text.contains(&b'"'),
             plain_backslash: self.plain_backslash && text.contains(&b'\\'),
         }
     }
+
+    /// The flags that concern quotes.
+    #[must_use]
+    pub fn quotes(self) -> Self {
+        Self { pipes_concat: None, version: None, ..self }
+    }
+}
+
+/// A server's version, by which it reads executable comments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// MariaDB rather than MySQL.
+    pub is_mariadb: bool,
+    /// In the form of these comments: 80015 for 8.0.15, 101106 for 10.11.6.
+    pub number: u32,
+}
+
+/// The highest version of an executable comment that every supported server runs; MariaDB takes higher ones for MySQL's.
+pub(crate) const RUN_BY_ALL: u32 = 50_699;
+/// The highest version that may be MySQL's own.
+const MYSQL_MAX: u32 = 99_999;
+
+impl Version {
+    /// Whether the server runs a comment of this version.
+    fn runs(self, number: u32, for_mariadb: bool) -> bool {
+        let is_for_mysql = self.is_mariadb && !for_mariadb && number > RUN_BY_ALL && number <= MYSQL_MAX;
+        number <= self.number && !is_for_mysql
+    }
+}
+
+/// An executable comment, `/*! … */`, `/*!80000 … */` or `/*M! … */`.
+enum Executable {
+    /// Its code starts here.
+    Code(usize),
+    /// It is a comment that ends here.
+    Comment(usize),
 }
 
 /// How a session, or the creator of a routine, quotes.
@@ -65,6 +109,8 @@ pub(crate) struct Scanner<'a> {
     at: usize,
     /// The previous token ended at this position and was a name or a number: a point here continues it.
     name_end: Option<usize>,
+    /// In an executable comment.
+    is_inside: bool,
 }
 
 pub(crate) fn is_word_part(byte: u8) -> bool {
@@ -80,14 +126,9 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | 0x09..=0x0d)
 }
 
-/// A word, a number or white space.
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || is_space(byte)
-}
-
 impl<'a> Scanner<'a> {
     pub(crate) fn under(modes: Modes, text: &'a str) -> Self {
-        Self { text, modes, at: 0, name_end: None }
+        Self { text, modes, at: 0, name_end: None, is_inside: false }
     }
 
     /// The text that is not yet split.
@@ -111,31 +152,42 @@ impl<'a> Scanner<'a> {
         (self.byte(found) == Some(byte)).then_some(found)
     }
 
-    /// The position behind white space and comments from `at` on. Err: a comment that may contain code.
-    fn blank(&self, mut at: usize) -> Result<usize, ()> {
+    /// The position behind white space and comments from `at` on, and whether it is in an executable comment. Err: a comment that may contain code.
+    fn blank(&self, mut at: usize) -> Result<(usize, bool), ()> {
+        let mut is_inside = self.is_inside;
         loop {
             at = self.skip_while_at(at, is_space);
             let line = match (self.byte(at), self.byte(at + 1), self.byte(at + 2)) {
                 (Some(b'#'), _, _) => true,
                 (Some(b'-'), Some(b'-'), next) => next.is_none_or(|b| is_space(b) || b.is_ascii_control()),
+                // Versions differ in how they end a comment in an executable one.
+                (Some(b'/'), Some(b'*'), _) if is_inside => return Err(()),
                 (Some(b'/'), Some(b'*'), next) => {
-                    // `/*! code */`, `/*M! code */`; `/*+ hint */` is a token.
+                    let is_maria = next == Some(b'M') && self.byte(at + 3) == Some(b'!');
                     at = match next {
-                        None | Some(b'M') => return Err(()),
-                        Some(b'!') => self.executable(at + 3).ok_or(())?,
-                        Some(b'+') => return Ok(at),
+                        None => return Err(()),
+                        Some(b'+') => return Ok((at, false)), // a hint is a token
+                        Some(b'!' | b'M') if next == Some(b'!') || is_maria => {
+                            match self.executable(at + 2).ok_or(())? {
+                                Executable::Code(start) => {
+                                    is_inside = true;
+                                    start
+                                }
+                                Executable::Comment(end) => end,
+                            }
+                        }
                         Some(_) => self.block_comment(at + 2).ok_or(())?,
                     };
                     continue;
                 }
-                (Some(b'*'), Some(b'/'), _) if self.ends_executable(at) => {
-                    at += 2;
+                (Some(b'*'), Some(b'/'), _) if is_inside => {
+                    (at, is_inside) = (at + 2, false);
                     continue;
                 }
                 _ => false,
             };
             if !line {
-                return Ok(at);
+                return Ok((at, is_inside));
             }
             at = match self.find(at, b'\n') {
                 Some(end) => end,
@@ -145,20 +197,32 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The start of the code in an executable comment that begins before `at`. None unless every supported server runs the code and it consists of
-    /// words and numbers only. MariaDB skips comments for versions of MySQL from 5.7 on.
-    fn executable(&self, at: usize) -> Option<usize> {
-        let code = self.skip_while_at(at, |b| b.is_ascii_digit());
-        let is_run = code == at || (code == at + 5 && self.text.get(at..code)? < "50700");
-        let end = self.skip_while_at(code, is_plain);
-        (is_run && self.byte(end) == Some(b'*') && self.byte(end + 1) == Some(b'/')).then_some(code)
-    }
-
-    /// Whether the `*/` at this position, which is in no string and no other comment, ends an executable comment.
-    fn ends_executable(&self, at: usize) -> bool {
-        let before = self.text.as_bytes().get(..at).unwrap_or_default();
-        let start = before.iter().rposition(|b| !is_plain(*b)).map_or(0, |place| place + 1);
-        before.get(..start).is_some_and(|before| before.ends_with(b"/*!")) && self.executable(start).is_some()
+    /// How the server reads the executable comment whose `!` or `M!` is at this position. None: unknown.
+    fn executable(&self, at: usize) -> Option<Executable> {
+        let for_mariadb = self.byte(at) == Some(b'M');
+        if for_mariadb && !self.modes.version?.is_mariadb {
+            return self.block_comment(at).map(Executable::Comment);
+        }
+        let start = at + 1 + usize::from(for_mariadb);
+        let end = self.skip_while_at(start, |b| b.is_ascii_digit());
+        let number: u32 = match end - start {
+            // Fewer digits are code.
+            0..=4 => return Some(Executable::Code(start)),
+            5 | 6 => self.text.get(start..end)?.parse().ok()?,
+            _ => return None,
+        };
+        let runs = match self.modes.version {
+            // Later versions of MySQL read six.
+            Some(version) if version.is_mariadb || end == start + 5 => version.runs(number, for_mariadb),
+            None if number <= RUN_BY_ALL && end == start + 5 => true,
+            _ => return None,
+        };
+        if runs {
+            return Some(Executable::Code(end));
+        }
+        let behind = self.block_comment(end)?;
+        let is_nested = self.text.get(end..behind)?.contains("/*");
+        (!is_nested).then_some(Executable::Comment(behind))
     }
 
     fn block_comment(&self, mut at: usize) -> Option<usize> {
@@ -188,8 +252,12 @@ impl<'a> Scanner<'a> {
         let mut end = self.string_end(start + 1, self.byte(start)?)?;
         loop {
             // Unreadable text behind the string belongs to the next token.
-            match self.blank(end).ok().and_then(|next| Some((next, self.byte(next)?))) {
-                Some((next, quote @ (b'\'' | b'"'))) if quote == b'\'' || !self.modes.ansi_quotes => {
+            match self.blank(end).ok().and_then(|(next, inside)| Some((next, inside, self.byte(next)?))) {
+                Some((next, inside, quote @ (b'\'' | b'"'))) if quote == b'\'' || !self.modes.ansi_quotes => {
+                    // The end of an executable comment within one constant is not followed.
+                    if inside != self.is_inside {
+                        return None;
+                    }
                     (kind, end) = (Kind::OpaqueText, self.string_end(next + 1, quote)?);
                 }
                 _ => return Some((kind, end)),
@@ -247,8 +315,12 @@ impl<'a> Scanner<'a> {
     /// The end of a hint. None also if quotes in it may hide its end.
     fn hint(&self, start: usize) -> Option<usize> {
         let end = self.block_comment(start + 2)?;
-        let quotes = self.text.as_bytes().get(start..end)?.iter().any(|b| matches!(b, b'\'' | b'"' | b'`'));
-        (!quotes).then_some(end)
+        let mut inside = self.text.as_bytes().get(start..end)?.iter();
+        while let Some(quote) = inside.find(|byte| matches!(byte, b'\'' | b'"' | b'`')) {
+            // Each ends before the hint does, whatever escapes.
+            inside.find(|byte| *byte == quote || **byte == b'\\').filter(|byte| *byte == quote)?;
+        }
+        Some(end)
     }
 
     fn number(&self, start: usize) -> (Kind, usize) {
@@ -283,8 +355,14 @@ impl<'a> Iterator for Scanner<'a> {
     fn next(&mut self) -> Option<Token<'a>> {
         let before = self.at;
         let blank = self.blank(before);
-        let start = blank.unwrap_or(before);
+        let (start, is_inside) = blank.unwrap_or((before, self.is_inside));
+        self.is_inside = is_inside;
         let found = match (blank, self.byte(start)) {
+            // An executable comment that does not end is an error.
+            (_, None) if is_inside => {
+                self.is_inside = false;
+                None
+            }
             (_, None) => return None,
             (Err(()), _) => None,
             (Ok(_), Some(first)) => self.token(start, first),

@@ -128,6 +128,8 @@ struct Shaper {
     in_modifier: bool,
     /// The last token, semicolons apart, was a minus sign.
     behind_minus: bool,
+    /// The end of a `|` that may begin `||`.
+    pipe_end: Option<usize>,
     /// The end of the normalized query if only semicolons follow.
     end: Option<usize>,
 }
@@ -146,6 +148,7 @@ impl Shaper {
             before: Before::Start,
             in_modifier: false,
             behind_minus: false,
+            pipe_end: None,
             end: None,
         }
     }
@@ -178,10 +181,17 @@ impl Shaper {
         let behind_minus = token.kind == Kind::Symbol(b'-') || (token.kind == Kind::Symbol(b';') && self.behind_minus);
         if token.spaced && self.begins_comment() {
             self.lexed.normalized.push_str("/**/");
-        } else if token.spaced && !self.lexed.normalized.is_empty() {
+        } else if token.spaced && !self.lexed.normalized.is_empty() && !self.lexed.normalized.ends_with(' ') {
             self.lexed.normalized.push(' ');
         }
         self.behind_minus = behind_minus;
+        let is_pipe = token.kind == Kind::Symbol(b'|') && self.dialect.is_mysql_family();
+        let end = self.lexed.normalized.len();
+        let is_second = is_pipe && self.pipe_end.take() == Some(end);
+        self.pipe_end = (is_pipe && !is_second).then_some(end + 1);
+        if is_second {
+            return self.join_pipes();
+        }
         if let Some(kind) = self.literal_kind(token) {
             self.push_literal(kind, token.text);
             return;
@@ -261,7 +271,7 @@ impl Shaper {
 
     /// The token in a form that has the same meaning without the session's modes.
     fn as_without_modes<'t>(&self, token: Token<'t>) -> Cow<'t, str> {
-        let Modes { ansi_quotes, plain_backslash } = self.modes;
+        let Modes { ansi_quotes, plain_backslash, .. } = self.modes;
         let has_backslash = plain_backslash && token.text.contains('\\');
         match token.kind {
             Kind::Quoted if ansi_quotes && token.text.starts_with('"') => {
@@ -269,11 +279,34 @@ impl Shaper {
                 format!("`{}`", name.replace('`', "``")).into()
             }
             Kind::Text if has_backslash => token.text.replace('\\', "\\\\").into(),
-            // A zero byte ends the analysis without modes, too.
+            // This ends the analysis if the version is unknown; a zero byte ends it without modes, too.
+            Kind::Hopeless if self.modes.quotes() == Modes::NONE && self.is_versioned(token) => {
+                format!("/*M!*/{}", token.text).into()
+            }
             Kind::Hopeless if self.modes != Modes::NONE => format!("\0{}", token.text).into(),
             Kind::OpaqueText if has_backslash => format!("\0{}", token.text).into(),
             _ => token.text.into(),
         }
+    }
+
+    /// MySQL: the second half of `||`, which is written as what it means: `or`, or `||` for CONCAT. If that is unknown, `|||`, which has no meaning.
+    fn join_pipes(&mut self) {
+        let normalized = &mut self.lexed.normalized;
+        match self.modes.pipes_concat {
+            Some(true) => normalized.push('|'),
+            Some(false) => {
+                normalized.pop();
+                normalized.push_str(if normalized.ends_with(' ') { "or " } else { " or " });
+            }
+            None => normalized.push_str("||"),
+        }
+        self.before = Before::Symbol;
+    }
+
+    /// MySQL: whether text that is not understood depends on the version: it has executable comments, or may be the rest of one.
+    fn is_versioned(&self, token: Token<'_>) -> bool {
+        let in_comment = token.text.is_empty() || token.text.contains("*/");
+        self.modes.version.is_some() || self.dialect.is_mysql_family() && in_comment
     }
 
     fn literal_kind(&self, token: Token<'_>) -> Option<LiteralKind> {

@@ -105,9 +105,17 @@ fn hints(kind: Kind) -> Result<()> {
     let reads = [
         "SELECT /*+ MAX_EXECUTION_TIME(10000) */ name FROM item WHERE id = 1",
         "SELECT /*+ NO_INDEX_MERGE(item) QB_NAME(q) */ id FROM item WHERE name = 'cup'",
+        "SELECT /*+ SET_VAR(sort_buffer_size = 100000) */ name FROM item WHERE id = 1",
+        "SELECT /*+ SET_VAR(optimizer_switch = 'mrr=on,mrr_cost_based=off') BKA(item) */ id FROM item WHERE name = 'cup'",
     ];
     follow(&pair, &reads, &["UPDATE item SET name = 'pot' WHERE id = 1", "UPDATE item SET name = 'cup' WHERE id = 1"])?;
-    pass(&pair, &["SELECT /*+ SET_VAR(max_sort_length = 8) */ name FROM item WHERE id = 1"])
+    pass(
+        &pair,
+        &[
+            "SELECT /*+ SET_VAR(max_sort_length = 8) */ name FROM item WHERE id = 1",
+            "SELECT /*+ SET_VAR(sql_mode = 'PIPES_AS_CONCAT') */ name || id FROM item WHERE id = 1",
+        ],
+    )
 }
 
 /// A row is shown or not by a column that the statement does not name.

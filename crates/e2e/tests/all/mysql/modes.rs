@@ -15,6 +15,8 @@ on_both!(
     modes_do_not_share,
     modes_at_a_prepare,
     backslashes_in_comments,
+    comments_of_versions,
+    pipes,
     writes_of_bytes
 );
 
@@ -318,5 +320,98 @@ fn writes_of_bytes(kind: Kind) -> Result<()> {
     let after = pair.freshet.metrics()?;
     ensure!(after.passed("not_select") == before.passed("not_select") + 1, "{:?}", after.passed_since(&before));
     ensure!(c.value(read)? == "FFFE27");
+    Ok(())
+}
+
+/// The server runs the code of a comment or not, by its version: what it runs is cached, and invalidated.
+fn comments_of_versions(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    let reads = [
+        "SELECT title FROM page WHERE id = 3 /*!50700 + 100 */",
+        "SELECT title FROM page WHERE id = 3 /*!80000 AND ci = 'other' */",
+        "SELECT title /*!50503 , ci */ FROM page WHERE /*! id = */ 3",
+        "SELECT title FROM page WHERE id = 3 /*!99999 AND it's \" not read */",
+        "SELECT title FROM page WHERE id = 3 /*!100100 AND ci = 'other' */",
+        "SELECT title FROM page /*M!100100 FORCE INDEX (PRIMARY) */ WHERE id = 3 /*M! AND 1 = 1 */",
+        "/*!40001 SELECT */ /*M! SQL_NO_CACHE */ title FROM page WHERE id = 3",
+    ];
+    // MySQL takes six digits for five and a number; each server passes what is not cached there.
+    let (cached, passed) = match kind {
+        Kind::Mysql => ([0, 1, 2, 3, 5, 6], 4),
+        Kind::Mariadb => ([0, 1, 2, 3, 4, 5], 6),
+    };
+    let (mut direct, mut c) = (pair.database.connect()?, pair.connect()?);
+    for title in ["changed", "other"] {
+        for at in cached {
+            pair.until_hit(&mut c, reads[at])?;
+        }
+        c.run(&format!("UPDATE page SET title = '{title}' WHERE id = 3"))?;
+        for read in reads {
+            let (expected, got) = (direct.query(read)?.packets, c.query(read)?.packets);
+            ensure!(expected == got, "{read}: {got:?} rather than {expected:?}");
+        }
+    }
+    let before = pair.freshet.metrics()?.hits();
+    for _ in 0..3 {
+        c.query(reads[passed])?;
+    }
+    ensure!(pair.freshet.metrics()?.hits() == before, "{} hits", reads[passed]);
+    // No such statement ends the caching of its session.
+    let read = "SELECT title FROM page WHERE id = 3";
+    for statement in [
+        "/*!80000 SET NAMES utf8mb4 */",
+        "/*!80000 SET @a = 1 */ /*M! ; */",
+        "UPDATE page SET /*M!100100 ci = ci, */ title = /*!80000 title, title = */ title WHERE id = 3",
+        "CREATE TEMPORARY TABLE x /*!80000 (id INT) */ /*M! (id INT) */",
+        reads[passed],
+    ] {
+        let mut c = pair.connect()?;
+        c.query(statement)?;
+        pair.until_hit(&mut c, read)?;
+    }
+    // One that hides a table is noticed.
+    let mut c = pair.connect()?;
+    let hides = match kind {
+        Kind::Mysql => "CREATE /*!80000 TEMPORARY */ TABLE page /*M!100000 (id INT) */ (id INT, title INT)",
+        Kind::Mariadb => "CREATE /*M!100000 TEMPORARY */ TABLE page /*!80000 (id INT) */ (id INT, title INT)",
+    };
+    pair.until_hit(&mut c, read)?;
+    ensure!(c.query(hides)?.error().is_none(), "{hides}");
+    ensure!(c.query(read)?.rows().is_empty(), "behind {hides}");
+    Ok(())
+}
+
+/// `||` means OR or CONCAT by the session's mode, and sessions of different modes share no result.
+fn pipes(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    let reads = [
+        "SELECT id FROM page WHERE id = 1||ci = 'other' ORDER BY id",
+        "SELECT id FROM page WHERE ci || '' = 'other' OR id = 1 ORDER BY id",
+        "SELECT id FROM page WHERE id = 3 AND ci || 'x' || exact = 'otherxother'",
+        "SELECT id||1, 1 || 0 FROM page WHERE id = 3",
+    ];
+    let mut sessions = [(pair.connect()?, pair.database.connect()?), (pair.connect()?, pair.database.connect()?)];
+    for ((through, direct), mode) in sessions.iter_mut().zip(["", "PIPES_AS_CONCAT"]) {
+        for c in [through, direct] {
+            c.run(&format!("SET sql_mode = '{mode}'"))?;
+        }
+    }
+    for change in ["UPDATE page SET ci = 'new' WHERE id = 3", "UPDATE page SET ci = 'other' WHERE id = 3"] {
+        for (through, direct) in &mut sessions {
+            for read in reads {
+                // MySQL warns of mixed types in some of them.
+                if direct.query(read)?.warnings == 0 {
+                    pair.until_hit(through, read)?;
+                }
+            }
+        }
+        pair.connect()?.run(change)?;
+        for (through, direct) in &mut sessions {
+            for read in reads {
+                let (expected, got) = (direct.query(read)?.packets, through.query(read)?.packets);
+                ensure!(expected == got, "{read} after {change}: {got:?} rather than {expected:?}");
+            }
+        }
+    }
     Ok(())
 }

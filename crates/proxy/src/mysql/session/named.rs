@@ -119,5 +119,5 @@ fn code(statement: &Statement, quoting: Quoting) -> Option<Arc<Code>> {
 fn is_read_alike(statement: &Statement, quoting: Quoting) -> bool {
     let text = statement.text();
     let is_alike = statement.ascii && !text.contains(&b'"') && !text.contains(&b'\\');
-    is_alike || (quoting == Quoting::STANDARD && statement.modes == Modes::NONE)
+    is_alike || (quoting == Quoting::STANDARD && statement.modes.quotes() == Modes::NONE)
 }

@@ -19,6 +19,8 @@ pub(crate) struct Reading {
     pub(crate) ansi_quotes: Option<bool>,
     /// `\` is no escape.
     pub(crate) plain_backslash: Option<bool>,
+    /// `||` joins texts.
+    pub(crate) pipes_concat: Option<bool>,
 }
 
 /// Whether a text is read alike.
@@ -57,7 +59,7 @@ impl Reading {
     /// The modes by which texts are read, as far as they are known.
     pub(crate) fn modes(self) -> Modes {
         let [ansi_quotes, plain_backslash] = [self.ansi_quotes, self.plain_backslash].map(|fact| fact == Some(true));
-        Modes { ansi_quotes, plain_backslash }
+        Modes { ansi_quotes, plain_backslash, pipes_concat: self.pipes_concat, version: None }
     }
 
     /// Whether every text is read alike.
@@ -68,6 +70,11 @@ impl Reading {
     /// It is known what of this text are names.
     pub(crate) fn tells_names(self, text: &[u8]) -> bool {
         self.ansi_quotes.is_some() || !text.contains(&b'"')
+    }
+
+    /// It is known what operators of this text mean.
+    pub(crate) fn tells_operators(self, text: &[u8]) -> bool {
+        self.pipes_concat.is_some() || !text.contains(&b'|') || !text.windows(2).any(|pair| pair == b"||")
     }
 
     /// A SET statement was answered, with this state. `text`: in lower case.
@@ -81,6 +88,7 @@ impl Reading {
             self.multibyte = Some(named).filter(|_| is_plain && !numbers_a_charset(text));
         }
         let Some((_, value)) = text.split_once("sql_mode") else { return };
+        self.pipes_concat = None;
         // A mode may be a number, too.
         let is_plain = is_plain && !value.contains(|letter: char| letter.is_ascii_digit());
         let quotes = ["ansi", "oracle", "mssql", "db2", "postgresql", "maxdb"];
@@ -170,7 +178,12 @@ pub(crate) fn is_multibyte(charset: &str) -> bool {
 mod tests {
     use super::*;
 
-    const UTF8: Reading = Reading { multibyte: Some(false), ansi_quotes: Some(false), plain_backslash: Some(false) };
+    const UTF8: Reading = Reading {
+        multibyte: Some(false),
+        ansi_quotes: Some(false),
+        plain_backslash: Some(false),
+        pipes_concat: Some(false),
+    };
 
     fn readable(reading: Reading, texts: &[&str]) -> Vec<Readable> {
         texts.iter().map(|text| reading.of(text.as_bytes())).collect()

@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_sql::{Code, Quoting};
+use freshet_sql::{Code, Modes, Quoting, Version};
 use freshet_types::{CatalogVersion, Reason};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Ok as OkPacket, StateChange, state_changes};
@@ -130,7 +130,7 @@ impl Settings {
 
     /// How every text is read.
     pub(crate) fn quoting(&self) -> Quoting {
-        if self.reading.is_known() { Quoting::Known(self.reading.modes()) } else { Quoting::Unknown }
+        if self.reading.is_known() { Quoting::Known(self.reading.modes().quotes()) } else { Quoting::Unknown }
     }
 
     /// Whether the server surely reads the text as Freshet does.
@@ -319,8 +319,12 @@ impl Session {
             return Ok(());
         }
         let reading = self.server.settings.reading;
-        let can_read =
-            if whole { self.server.settings.can_read(text) && reading.tells_names(text) } else { reading.is_known() };
+        let can_read = if whole {
+            let is_told = reading.tells_names(text) && reading.tells_operators(text);
+            self.server.settings.can_read(text) && is_told
+        } else {
+            reading.is_known()
+        };
         if can_read || self.is_after_something(text) {
             return Ok(());
         }
@@ -343,7 +347,14 @@ impl Session {
         if !self.server.settings.can_read(text) {
             return Err(Reason::NotParsed);
         }
-        self.shared.registry.statement_under(self.server.settings.reading.modes(), text)
+        self.shared.registry.statement_under(self.modes(), text)
+    }
+
+    /// What decides how the session's texts are read.
+    pub(crate) fn modes(&self) -> Modes {
+        let version = &self.server.about.version;
+        let version = version.number.map(|number| Version { is_mariadb: version.is_mariadb, number });
+        Modes { version, ..self.server.settings.reading.modes() }
     }
 }
 

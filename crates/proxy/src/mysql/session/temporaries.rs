@@ -354,7 +354,8 @@ impl Session {
     /// The code of a text that is not analysed.
     pub(crate) fn unread(&self, text: &[u8]) -> Arc<Code> {
         let known = self.server.settings.can_read(text);
-        let quoting = if known { Quoting::Known(self.server.settings.reading.modes()) } else { Quoting::Unknown };
+        let quoting =
+            if known { Quoting::Known(self.server.settings.reading.modes().quotes()) } else { Quoting::Unknown };
         Arc::new(Code::of(text, quoting))
     }
 }

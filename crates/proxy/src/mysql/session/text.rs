@@ -377,7 +377,7 @@ impl Session {
         let hides = |_: &registry::NormalizedQuery, read_set: &ReadSet, catalog: &Catalog| {
             read_set.names(catalog, |name| temporaries.hide(name))
         };
-        let modes = self.server.settings.reading.modes();
+        let modes = self.modes();
         let asker = Asker { user: &self.server.about.user, context, obstacle, hides: &hides, modes };
         let answer = admin::answer(&self.shared, &asker, admin);
         let shape = Shape { capabilities: self.server.about.capabilities, status: self.status, form };

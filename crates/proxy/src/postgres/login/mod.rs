@@ -260,7 +260,7 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
             }
         };
     }
-    let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, &shared)).await;
+    let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, &shared, &names.database)).await;
     match login.unwrap_or_else(|_| Err(timed_out())) {
         Ok(LoggedIn { login, replication, user, asked_under }) => {
             let upstream = Peer::with_input(login.socket, &login.received);
@@ -336,12 +336,13 @@ async fn say(client: &mut Peer, refusal: &Refusal) {
     let _ = timeout(LOGIN_TIMEOUT, end).await;
 }
 
-/// Authenticates the client and opens its upstream session.
+/// Authenticates the client and opens its upstream session. `database`: the name that the client has sent.
 async fn log_in(
     client: &mut Peer,
     mut packet: Vec<u8>,
     tls: &greet::TlsFacts,
     shared: &Arc<Pg>,
+    database: &str,
 ) -> Result<LoggedIn, Refusal> {
     let session = match startup::parse(&packet) {
         Ok(startup::Startup::Session(session)) => session,
@@ -363,9 +364,8 @@ async fn log_in(
     check_leg(client, &session, shared)?;
     check_rate(client, shared)?;
     let access = &shared.access;
-    // PAUSE: nothing reaches the database.
-    let database = Names::of(&packet).database;
-    client.unless_gone(shared.sessions.resumed(&database)).await.ok_or(Refusal::Gone)?;
+    // PAUSE: nothing reaches the database. It has the name that the client has sent.
+    client.unless_gone(shared.sessions.resumed(database)).await.ok_or(Refusal::Gone)?;
     if relays {
         let asking = Asking::of(&session, shared);
         let is_text = user.as_bytes() == name;

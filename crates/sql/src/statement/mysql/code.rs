@@ -20,8 +20,6 @@ const WORD_BYTES_MAX: usize = 256;
 const PLACEHOLDER: &str = "$";
 /// Limit of different words in one text; with more it may do anything.
 const WORDS_MAX: usize = 4096;
-/// The highest version of an executable comment that every supported server runs; MariaDB takes higher ones for MySQL's.
-const RUN_BY_ALL: u32 = 50_699;
 
 /// What a text may create and run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,7 +181,9 @@ enum State {
     Comment(bool),
     /// In an executable comment that no server runs; with the previous byte.
     Skipped(u8),
+    /// In a hint; true behind an asterisk. In a text of a hint, until this quote; with the previous byte.
     Hint(bool),
+    HintText(u8, u8),
     Line,
 }
 
@@ -204,6 +204,14 @@ enum Gap {
     Other,
 }
 
+/// Whether it is in an executable comment, and which servers run that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Executable {
+    No,
+    RunByAll,
+    RunBySome,
+}
+
 /// Scans a text in pieces.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
@@ -219,8 +227,7 @@ pub struct CodeScanner {
     behind_name: Option<u8>,
     gap: Gap,
     naming: Option<Naming>,
-    /// In an executable comment.
-    is_in_comment: bool,
+    executable: Executable,
     behind_drop: bool,
     /// The last token was a semicolon.
     ended: bool,
@@ -240,7 +247,7 @@ impl CodeScanner {
             behind_name: None,
             gap: Gap::Blank,
             naming: None,
-            is_in_comment: false,
+            executable: Executable::No,
             behind_drop: false,
             ended: false,
         }
@@ -250,7 +257,9 @@ impl CodeScanner {
     pub fn feed(&mut self, mut text: &[u8]) {
         while let Some((byte, rest)) = text.split_first() {
             // Most bytes of long texts are in strings.
-            if let State::Text(quote) = self.state {
+            if let State::Text(quote) = self.state
+                && self.executable != Executable::RunBySome
+            {
                 let end = text.iter().position(|byte| *byte == quote || *byte == b'\\').unwrap_or(text.len());
                 if end > 0 {
                     text = text.get(end..).unwrap_or_default();
@@ -280,6 +289,9 @@ impl CodeScanner {
     }
 
     fn byte(&mut self, byte: u8) {
+        if self.executable == Executable::RunBySome && self.may_hide_end(byte) {
+            self.code.own = Temporaries::Any;
+        }
         match self.state {
             State::Code => self.symbol_or_word(byte),
             State::Name(quote) => self.in_name(byte, quote),
@@ -292,7 +304,12 @@ impl CodeScanner {
             // Of three minus signs the first does not begin a comment.
             State::Dashes if byte == b'-' => self.gap = Gap::Other,
             State::Slash if byte == b'*' => self.state = State::Opening,
-            State::Star if byte == b'/' => (self.state, self.is_in_comment) = (State::Code, false),
+            State::Star if byte == b'/' => {
+                self.state = State::Code;
+                if std::mem::replace(&mut self.executable, Executable::No) == Executable::RunBySome {
+                    self.at_unsure();
+                }
+            }
             State::Star | State::Dash | State::Dashes | State::Slash => {
                 self.gap = Gap::Other;
                 self.again(byte);
@@ -311,48 +328,6 @@ impl CodeScanner {
         self.symbol_or_word(byte);
     }
 
-    fn in_comment(&mut self, byte: u8) {
-        let comment = State::Comment(byte == b'*');
-        self.state = match self.state {
-            State::Opening => match byte {
-                b'!' => State::Version(0, 0),
-                b'M' => State::OpeningM,
-                b'+' => State::Hint(false),
-                _ => comment,
-            },
-            State::OpeningM if byte == b'!' => {
-                self.code.own = Temporaries::Any; // code of MariaDB, and a comment of MySQL
-                State::Version(0, 0)
-            }
-            State::Version(digits @ 0..=5, version) if byte.is_ascii_digit() => {
-                State::Version(digits + 1, version * 10 + u32::from(byte - b'0'))
-            }
-            State::Version(digits, version) if is_run_by_none(digits, version) => State::Skipped(byte),
-            State::Skipped(before) if (before, byte) != (b'*', b'/') => {
-                if (before, byte) == (b'/', b'*') {
-                    // A comment inside, behind which the executable comment continues.
-                    (self.code.own, self.code.several) = (Temporaries::Any, true);
-                }
-                State::Skipped(byte)
-            }
-            State::Version(digits, version) => {
-                if digits >= 5 && version > RUN_BY_ALL {
-                    self.code.own = Temporaries::Any; // some run it, with its quotes, and some do not
-                }
-                self.is_in_comment = true;
-                return self.again(byte);
-            }
-            State::Skipped(_) | State::Comment(true) | State::Hint(true) if byte == b'/' => State::Code,
-            State::Hint(_) => {
-                if matches!(byte, b'\'' | b'"' | b'`') {
-                    self.code.own = Temporaries::Any; // they may hide its end
-                }
-                State::Hint(byte == b'*')
-            }
-            _ => comment,
-        };
-    }
-
     fn symbol_or_word(&mut self, byte: u8) {
         let behind_name = std::mem::take(&mut self.behind_name);
         if is_word_part(byte) {
@@ -368,7 +343,7 @@ impl CodeScanner {
                 }
                 (self.state, self.is_quoted) = (State::Name(quote), true);
             }
-            b'*' if self.is_in_comment => self.state = State::Star,
+            b'*' if self.executable != Executable::No => self.state = State::Star,
             b'-' if is_known => self.state = State::Dash,
             b'/' if is_known => self.state = State::Slash,
             b'#' if is_known => self.state = State::Line,
@@ -479,11 +454,6 @@ impl CodeScanner {
     }
 }
 
-/// Executable comments that no server runs, as in dumps.
-fn is_run_by_none(digits: u8, version: u32) -> bool {
-    (digits == 5 && version > 99_000) || (digits == 6 && version > 990_000)
-}
-
 /// Whether a word is a number, in a form that is not a name.
 fn is_number(word: &str) -> bool {
     let all = |text: &str, wanted: fn(&u8) -> bool| !text.is_empty() && text.bytes().all(|byte| wanted(&byte));
@@ -494,6 +464,7 @@ fn is_number(word: &str) -> bool {
         || word.split_once(['e', 'E']).is_some_and(|(whole, exponent)| decimal(whole) && decimal(exponent))
 }
 
+mod comments;
 mod joined;
 #[cfg(test)]
 mod tests;

@@ -311,7 +311,8 @@ fn refusal(tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
     let pair = |first: &str, seconds: &[&str]| {
         words.windows(2).any(|pair| matches!(pair, [a, b] if *a == first && seconds.contains(b)))
     };
-    let bars = |pair: &[Token<'_>]| matches!(pair, [a, b] if a.kind == Kind::Symbol(b'|') && b.kind == Kind::Symbol(b'|') && !b.spaced);
+    let bar = |token: &Token<'_>| token.kind == Kind::Symbol(b'|');
+    let bars = |three: &[Token<'_>]| matches!(three, [a, b, c] if bar(a) && bar(b) && bar(c) && !b.spaced && !c.spaced);
     let is = |kind: Kind| tokens.iter().any(|token| token.kind == kind);
     if pair("for", &["update", "share"]) || pair("lock", &["in"]) {
         Some(Reason::LocksRows)
@@ -323,7 +324,7 @@ fn refusal(tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
         Some(Reason::Construct("a user or system variable"))
     } else if says("procedure") {
         Some(Reason::Construct("PROCEDURE ANALYSE"))
-    } else if tokens.windows(2).any(bars) {
+    } else if tokens.windows(3).any(bars) {
         Some(Reason::Operator("||".into()))
     } else if tokens.iter().any(|token| token.kind == Kind::Hint && !is_harmless(token.text)) {
         Some(Reason::Construct("an optimizer hint"))

@@ -162,7 +162,9 @@ fn symbol(tokens: &[Token<'_>]) -> Option<(Parsed, usize)> {
         (b'>', Some(b'>'), _) => (Parsed::ShiftRight, 2),
         (b'-', Some(b'>'), Some(b'>')) => (Parsed::LongArrow, 3),
         (b'-', Some(b'>'), _) => (Parsed::Arrow, 2),
-        (b'|', Some(b'|'), _) => (Parsed::make_word("or", None), 2),
+        // See `join_pipes` of the lexer.
+        (b'|', Some(b'|'), Some(b'|')) => return None,
+        (b'|', Some(b'|'), _) => (Parsed::StringConcat, 2),
         (b'&', Some(b'&'), _) => (Parsed::make_word("and", None), 2),
         (b'<', ..) => (Parsed::Lt, 1),
         (b'>', ..) => (Parsed::Gt, 1),
@@ -213,6 +215,12 @@ impl Dialect for Family {
             Precedence::Xor => 7,
             other => MySqlDialect {}.prec_value(other),
         }
+    }
+
+    /// `||` joins texts, and binds closer than `*`.
+    fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
+        let is_concat = parser.peek_token_ref().token == Parsed::StringConcat;
+        is_concat.then(|| Ok(self.prec_value(Precedence::MulDivModOp) + 1))
     }
 
     /// BINARY binds closer than any other operator; the parser would apply it to all that follows.

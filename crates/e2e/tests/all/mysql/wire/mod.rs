@@ -3,6 +3,7 @@
 mod accounts;
 mod closed;
 mod deaths;
+mod diagnostics;
 mod doubts;
 mod encryption;
 mod found_rows;
