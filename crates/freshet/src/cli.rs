@@ -41,7 +41,7 @@ enum Command {
         command: ConfigCommand,
     },
     /// Say what a database lacks for every guarantee, and the statements that mend it
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
     /// Take out of a database what Freshet made there
     Uninstall(UninstallArgs),
     /// Say which statements pass a running Freshet, what the database takes for them, and what would make them cacheable
@@ -76,7 +76,7 @@ pub fn run() -> Result<ExitCode> {
     match cli.command {
         Command::Config { command } => return config::run(&command),
         Command::Serve(_) => {}
-        Command::Check(args) => return Ok(runtime.block_on(check::run(args))),
+        Command::Check(args) => return Ok(runtime.block_on(check::run(*args))),
         Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
         Command::Advise(args) => runtime.block_on(advise::run(args))?,
         Command::Top(args) => runtime.block_on(top::run(args))?,

@@ -17,7 +17,7 @@ pub(crate) struct Writer {
 struct Metric {
     name: String,
     help: String,
-    metric_type: MetricType,
+    kind: MetricType,
     samples: Vec<Sample>,
 }
 
@@ -122,18 +122,18 @@ impl Writer {
             self.metrics.push(Metric {
                 name: name.to_owned(),
                 help: help.to_owned(),
-                metric_type,
+                kind: metric_type,
                 samples: Vec::new(),
             });
             self.metrics.len() - 1
         });
-        let metric = self.metrics.get_mut(at).filter(|metric| metric.metric_type.as_str() == metric_type.as_str());
+        let metric = self.metrics.get_mut(at).filter(|metric| metric.kind.as_str() == metric_type.as_str());
         metric.ok_or(fmt::Error)
     }
 
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for Metric { name, help, metric_type, samples } in &self.metrics {
-            let mut metric = encoder.encode_descriptor(name, help, None, *metric_type)?;
+        for Metric { name, help, kind, samples } in &self.metrics {
+            let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
             for Sample { database, label, value } in samples {
                 let labels: Vec<(&str, &str)> = [("database", database.as_str())].into_iter().chain(*label).collect();
                 value.encode(metric.encode_family(&labels)?)?;

@@ -40,6 +40,7 @@ pub use dependency::result_keys::Keys;
 pub use lex::literal::{Literal, LiteralKind};
 pub use lex::mysql::{Modes, Quoting, Version};
 pub use lex::normalize::{Lexed, lex, lex_under};
+pub use lex::outer_comments::without_outer_comments;
 pub use lex::postgres::with_escapes_marked;
 pub use lex::raw_bytes::without_raw_bytes;
 pub use predicate::parameters::{Client, Parameter, ParameterValue};

@@ -123,16 +123,15 @@ async fn run_one(args: &CheckArgs) -> ExitCode {
 }
 
 async fn connect(args: &CheckArgs) -> Result<(Arc<Upstream>, Database)> {
-    let upstream = match &args.configured {
+    let upstream = if let Some(config) = &args.configured {
         // Its warnings are logged.
-        Some(config) => serve::postgres::upstream(config)?,
-        None => {
-            let upstream = Upstream::parse(&args.upstream).context("--upstream")?;
-            for warning in &upstream.conninfo().warnings {
-                tracing::warn!("--upstream: {warning}");
-            }
-            Arc::new(upstream)
+        serve::postgres::upstream(config)?
+    } else {
+        let upstream = Upstream::parse(&args.upstream).context("--upstream")?;
+        for warning in &upstream.conninfo().warnings {
+            tracing::warn!("--upstream: {warning}");
         }
+        Arc::new(upstream)
     };
     let database = Database::connect(&upstream).await.with_context(|| format!("{upstream} cannot be looked at"))?;
     Ok((upstream, database))

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use freshet_proxy::{
-    AccessRules, Database, Databases, Family, ListenAddress, Listener, Member, ProcessMemory, QueryLog, Target, keep_memory,
+    AccessRules, Database, Databases, Family, ListenAddress, Listener, Member, ProcessMemory, QueryLog, Target,
+    keep_memory,
 };
 
 use crate::access::raise_descriptor_limit;

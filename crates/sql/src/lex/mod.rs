@@ -8,6 +8,7 @@ pub(crate) mod literal;
 pub(crate) mod mysql;
 pub(crate) mod mysql_words;
 pub(crate) mod normalize;
+pub(crate) mod outer_comments;
 pub(crate) mod postgres;
 pub(crate) mod raw_bytes;
 pub(crate) mod tokens;

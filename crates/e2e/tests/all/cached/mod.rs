@@ -6,6 +6,7 @@
 mod acknowledgements;
 mod admin;
 mod binary_keys;
+mod comments;
 mod cool_off;
 mod definitions;
 mod drivers;

@@ -243,7 +243,7 @@ fn without_the_rule_they_are_missed(version: Version) -> Result<()> {
     until_hit(&pair, &mut reader, read)?;
     let walsender = super::walsender(&pair)?;
     process::pause(walsender)?;
-    let seen = writer.run("update film set votes = 700 where id = 70").and_then(|_| reader.value(read));
+    let seen = writer.run("update film set votes = 700 where id = 70").and_then(|()| reader.value(read));
     process::resume(walsender)?;
     let seen = seen?;
     ensure!(seen == "70", "{seen} is read: the fault was not found");

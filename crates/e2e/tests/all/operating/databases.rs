@@ -163,7 +163,10 @@ fn unknown_and_cancelled(freshet: &Freshet, stage: &Stage) -> Result<()> {
     // It may come before the statement has begun.
     let mut watcher = stage.other.connect()?;
     let sleeping = "select count(*) from pg_stat_activity where query = 'select pg_sleep(600)' and state = 'active'";
-    eventually(PATIENCE, || Ok(ensure!(watcher.value(sleeping)? == "1", "not begun")))?;
+    eventually(PATIENCE, || {
+        ensure!(watcher.value(sleeping)? == "1", "not begun");
+        Ok(())
+    })?;
     cancelled()?;
     let answer = sleeper.until(b'Z')?;
     ensure!(sqlstate(&answer).as_deref() == Some("57014"), "{answer:?}");

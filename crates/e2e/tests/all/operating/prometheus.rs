@@ -1,5 +1,6 @@
 //! The Grafana board and the alert rules of examples/: a Prometheus that scrapes a Freshet under load runs each expression.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -73,7 +74,10 @@ impl Prometheus {
 
     /// How many series an expression has now.
     fn count(&self, expression: &str) -> Result<usize> {
-        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let mut encoded = String::new();
+        for byte in expression.bytes() {
+            write!(encoded, "%{byte:02X}")?;
+        }
         let data = self.ask(&format!("/api/v1/query?query={encoded}")).with_context(|| expression.to_owned())?;
         Ok(data["result"].as_array().map_or(0, Vec::len))
     }

@@ -344,6 +344,7 @@ impl Session {
 
     /// What a text is, if the server surely reads it as Freshet does.
     pub(crate) fn statement(&self, text: &[u8]) -> Result<Arc<Statement>, Reason> {
+        let text = freshet_sql::without_outer_comments(text);
         if !self.server.settings.can_read(text) {
             return Err(Reason::NotParsed);
         }

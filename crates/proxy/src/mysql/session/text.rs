@@ -184,7 +184,7 @@ impl Session {
             self.at_hand.unread = Some(self.unread(payload));
             return Ok(Decided::pass(None, Reason::NotParsed)); // the server says so in its own words
         };
-        let text = query.text;
+        let text = freshet_sql::without_outer_comments(query.text);
         if !query.has_attributes && self.answer_found_rows(text, packet) {
             return Ok(Decided::hit());
         }

@@ -327,6 +327,7 @@ impl Session {
 
     /// The statement of a text, as the server reads it in this session.
     pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+        let text = freshet_sql::without_outer_comments(text);
         self.shared.registry.statement_of(text, types, self.server.settings.escapes)
     }
 

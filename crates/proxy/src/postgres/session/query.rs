@@ -48,6 +48,7 @@ impl Session {
     }
 
     fn query_text(&mut self, text: &[u8], message: &[u8]) -> Step {
+        let text = freshet_sql::without_outer_comments(text);
         let execution = Execution::Query(text);
         let allowed = self.allowed();
         let mut bypass = None;

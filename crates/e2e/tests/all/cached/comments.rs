@@ -1,0 +1,118 @@
+//! Comments around a statement are no part of the key of its result: applications append one that differs each time.
+
+use anyhow::{Result, ensure};
+
+use super::until_hit;
+use crate::mysql::support as mysql;
+use crate::support::frames::{bind_text, describe_portal, execute, parse, sync};
+use crate::support::{PATIENCE, Pair, RawClient, Version, eventually};
+
+const SCHEMA: &str = "create table film (id int primary key, title varchar(20) not null); insert into film values (1, 'one'), (2, 'two')";
+
+/// The statement with comments of which none came before.
+fn commented(sql: &str) -> [String; 5] {
+    let trace = "traceparent='00-5bd66ef5095369c7b0d1f8f4bd33716a-c532cb4098ac3dd2-01',route='%2Fpolls'";
+    [
+        format!("{sql} /*{trace}*/"),
+        format!("{sql}/*a='1',{trace}*/;"),
+        format!("/* it's \"one\" */ {sql}"),
+        format!("/* two */ {sql} /* `three` */ ;"),
+        sql.to_owned(),
+    ]
+}
+
+#[test]
+fn on_postgres() -> Result<()> {
+    let pair = Pair::new(Version::V18, SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut client = pair.connect()?;
+    let batch = |sql: &str, id: &str| {
+        [parse("", sql), bind_text("", "", &[id]), describe_portal(""), execute("", 0), sync()].concat()
+    };
+    let (text, prepared) =
+        ("select title, 'x /* y */' from film where id = 1", "select title from film where id = $1::int");
+    until_hit(&pair, &mut client, &format!("{text} /* first */"))?;
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?;
+        client.exchange(&batch(&format!("{prepared} /* first */"), "1"), 1)?;
+        ensure!(pair.freshet.metrics()?.hits() > before.hits(), "no hit");
+        Ok(())
+    })?;
+    let before = pair.freshet.metrics()?;
+    for sql in commented(text) {
+        ensure!(client.value(&sql)? == "one", "{sql}");
+    }
+    for sql in commented(prepared) {
+        client.exchange(&batch(&sql, "1"), 1)?;
+    }
+    let after = pair.freshet.metrics()?;
+    ensure!(after.hits() == before.hits() + 10, "{:?}", after.passed_since(&before));
+    // What differs in more than comments is another statement.
+    ensure!(client.value("select title, 'x /* z */' from film where id = 2 /* first */")? == "two");
+    // One invalidation is enough for all of them.
+    pair.database.run("update film set title = 'new' where id = 1")?;
+    for sql in commented(text) {
+        until_value(|sql| client.value(sql), &sql)?;
+    }
+    let mut direct = RawClient::login(pair.database.address(), pair.login())?;
+    for sql in commented(text) {
+        ensure!(format!("{:?}", direct.query(&sql)?) == format!("{:?}", client.query(&sql)?), "{sql}");
+    }
+    Ok(())
+}
+
+fn until_value(mut read: impl FnMut(&str) -> Result<String>, sql: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        let title = read(sql)?;
+        ensure!(title == "new", "{sql}: {title}");
+        Ok(())
+    })
+}
+
+#[test]
+fn on_mysql() -> Result<()> {
+    of_mysql(mysql::Kind::Mysql)
+}
+
+#[test]
+fn on_mariadb() -> Result<()> {
+    of_mysql(mysql::Kind::Mariadb)
+}
+
+/// The names of columns follow the text: they are the server's with every comment.
+fn of_mysql(kind: mysql::Kind) -> Result<()> {
+    let pair = mysql::Pair::new(kind, SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut client, mut direct) = (pair.connect()?, pair.database.connect()?);
+    let texts = [
+        "select title, 1+1,  concat( title,'x' ) from film where id = 1",
+        "select title from film where id =  2 limit 1",
+    ];
+    for text in texts {
+        pair.until_hit(&mut client, &format!("{text} /* first */"))?;
+        let before = pair.freshet.metrics()?;
+        for sql in commented(text) {
+            mysql::ensure_same(&direct.query(&sql)?.packets, &client.query(&sql)?.packets)?;
+        }
+        let after = pair.freshet.metrics()?;
+        ensure!(after.hits() == before.hits() + 5, "{text}: {:?}", after.passed_since(&before));
+    }
+    // An expression at the very end of the text, and what is no comment.
+    for text in ["select 1+1", "select 'a' , 'b'", "select title from film where id = 1 and 1 = 1"] {
+        for sql in commented(text).iter().chain(&[format!("{text} /*! , 3 */"), format!("{text} /*!99999 , 3 */")]) {
+            for _ in 0..3 {
+                let (one, other) = (direct.query(sql)?.packets, client.query(sql)?.packets);
+                mysql::ensure_same(&one, &other)?;
+            }
+        }
+    }
+    pair.database.run("update film set title = 'new' where id = 1")?;
+    for sql in commented(texts[0]) {
+        until_value(|sql| client.value(sql), &sql)?;
+    }
+    Ok(())
+}
