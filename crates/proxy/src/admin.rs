@@ -1,4 +1,4 @@
-//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW CONFIG, RELOAD, EXPLAIN CACHE, FRESHET BYPASS and FRESHET MEMORY.
+//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW CONFIG, SHOW RULES, RELOAD, EXPLAIN CACHE, FRESHET BYPASS and FRESHET MEMORY.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -69,6 +69,7 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
         // The first four are PgBouncer's.
         Admin::ShowConfig => &["key", "value", "default", "changeable", "source", "after_restart"],
+        Admin::ShowRules => &["rule", "conditions", "action", "matches", "since"],
         Admin::Reload => &["key", "before", "now", "effect"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
     }
@@ -95,6 +96,9 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
         Admin::Bypass(on) => switch(shared, asker, *on),
         Admin::Memory(bytes) => resize(shared, asker, *bytes),
         Admin::ShowConfig => config(shared),
+        Admin::ShowRules => {
+            Table { columns: columns(admin), rows: shared.rules.shown().into_iter().map(Vec::from).collect() }
+        }
         Admin::Reload => reload(shared, asker)?,
         Admin::ShowStatus | Admin::ExplainCache(_) => status(shared),
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
+use crate::rules::{RuleText, RulesInForce};
 use crate::server::console::Console;
 use crate::server::memory::ProcessMemory;
 use crate::server::query_log::QueryLog;
@@ -154,6 +155,7 @@ pub struct Shared {
     pub(crate) registry: Registry,
     pub(crate) latest: Latest,
     pub(crate) contexts: Contexts,
+    pub(crate) rules: RulesInForce,
     pub(crate) catalog: ArcSwap<Catalog>,
     /// The version of `catalog`, for the hit path.
     catalog_version: AtomicU64,
@@ -199,6 +201,7 @@ impl Shared {
             verifier: Verifier::new(settings.verify, settings.dialect),
             registry: Registry::new(cache.limits().memory_bytes, settings.dialect).trusting(settings.trust_immutable),
             latest: Latest::new(cache.limits().memory_bytes),
+            rules: RulesInForce::new(settings.dialect),
             settings,
             console: OnceLock::new(),
             clock,
@@ -269,6 +272,11 @@ impl Shared {
     /// The entry to compare the database's answer with: see [`crate::session::verify`].
     pub(crate) fn expected(&self, key: &[u8]) -> Option<Arc<Entry<Body>>> {
         self.verifier.is_on().then(|| self.cache.peek(key)).flatten()
+    }
+
+    /// Replaces the rules of the operator. False: they are the same as before.
+    pub fn set_rules(&self, rules: Vec<RuleText>) -> bool {
+        self.rules.set(rules)
     }
 
     /// A commit was delivered that waits for a proof.

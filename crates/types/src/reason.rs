@@ -84,6 +84,10 @@ pub enum Reason {
     NotYetApplied,
     /// The statement's results are invalidated or evicted before hits pay for caching them.
     NotAdmitted,
+    /// A rule of the operator excludes the statement from caching.
+    Rule,
+    /// A rule of the operator refuses the statement.
+    Refused,
     /// Another session is filling the same key.
     FillInFlight,
     /// An answer from the cache differed from the database's (`--verify`): the statement is not cached any more.
@@ -138,6 +142,8 @@ impl Reason {
             Self::LeaseExpired => "lease_expired",
             Self::NotYetApplied => "not_yet_applied",
             Self::NotAdmitted => "not_admitted",
+            Self::Rule => "rule",
+            Self::Refused => "refused",
             Self::FillInFlight => "fill_in_flight",
             Self::Disabled => "disabled",
             Self::SwitchedOff => "switched_off",
@@ -182,9 +188,7 @@ impl fmt::Display for Reason {
                 )
             }
             Self::NotPublished => f.write_str("a table is being added to the publication"),
-            Self::InCoolOff => {
-                f.write_str("a table is in cool-off: its changes cost more than hits saved, so it is not published for a while")
-            }
+            Self::InCoolOff => f.write_str(IN_COOL_OFF),
             Self::CatalogStale => f.write_str("the catalogue is being read again"),
             Self::InTransaction => f.write_str("a transaction block is open whose isolation or settings are not known"),
             Self::WroteInTransaction => f.write_str("the transaction may have written"),
@@ -199,9 +203,7 @@ impl fmt::Display for Reason {
             Self::Setting(setting) => write!(f, "statements are not cached under {setting}"),
             Self::OtherDatabase => f.write_str("the session uses another database than the change stream"),
             Self::OtherServer => f.write_str("the session's server is not the one that sends the change stream"),
-            Self::MessageShape => {
-                f.write_str("the protocol messages ask for more than a whole result (a cursor, rows in parts …)")
-            }
+            Self::MessageShape => f.write_str(MESSAGE_SHAPE),
             Self::UnknownStatement => f.write_str("the prepared statement is not known"),
             Self::Watermark => f.write_str("the session has read newer state than the stream has delivered"),
             Self::Fence => f.write_str("a write was acknowledged before the stream delivered it"),
@@ -211,6 +213,8 @@ impl fmt::Display for Reason {
             Self::NotAdmitted => {
                 f.write_str("its results are invalidated or evicted before they are asked for often enough (see --admission)")
             }
+            Self::Rule => f.write_str("a rule of the configuration says that it is never cached (SHOW RULES)"),
+            Self::Refused => f.write_str("a rule of the configuration refuses it (SHOW RULES)"),
             Self::FillInFlight => f.write_str("another session is reading the same result"),
             Self::Disabled => f.write_str("an answer from the cache differed from the database's"),
             Self::SwitchedOff => f.write_str("an operator has switched the cache off (FRESHET BYPASS OFF ends it)"),
@@ -220,3 +224,7 @@ impl fmt::Display for Reason {
         }
     }
 }
+
+const IN_COOL_OFF: &str =
+    "a table is in cool-off: its changes cost more than hits saved, so it is not published for a while";
+const MESSAGE_SHAPE: &str = "the protocol messages ask for more than a whole result (a cursor, rows in parts …)";

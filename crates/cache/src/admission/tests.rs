@@ -203,6 +203,15 @@ fn hits_after_own_write_pay_for_slow_statements_only() {
 }
 
 #[test]
+fn an_operator_ends_a_suspension() {
+    let mut load = Load { after_own_write: true, ..Load::new() };
+    load.run(200_000, 50_000, 100_000, 60_000);
+    assert!(load.worth.is_suspended());
+    load.worth.always_pays();
+    assert!(!load.worth.is_suspended() && load.worth.serves());
+}
+
+#[test]
 fn better_times_are_noticed() {
     let mut load = Load::new();
     for _ in 0..50_000 {

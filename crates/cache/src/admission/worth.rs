@@ -159,6 +159,11 @@ impl Worth {
         self.suspension.is_on()
     }
 
+    /// An operator has decided that it is cached whether hits pay or not: a suspension ends.
+    pub fn always_pays(&self) {
+        self.suspension.end();
+    }
+
     /// Caching is suspended, and this execution passes without a look-up, so that it costs what it costs with the cache off. It is not
     /// counted: the look-ups of the others are a sample. `passed`: how many have passed.
     pub fn skips_look_up(&self, passed: impl FnOnce() -> u64) -> bool {

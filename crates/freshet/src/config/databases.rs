@@ -14,8 +14,9 @@ use toml::de::{DeArray, DeValue};
 
 use crate::config::definition::{command, key, option, settings};
 use crate::config::fault::{Fault, Place};
-use crate::config::file::{self, Entry, File};
+use crate::config::file::{self, Entry};
 use crate::config::resolve::Setting;
+use crate::config::written::Written;
 use crate::serve::{ServeArgs, listen_addresses};
 
 /// The name of the tables.
@@ -86,7 +87,7 @@ pub(crate) fn keys() -> Vec<Arg> {
 
 /// Reads the tables.
 pub(super) fn entries(
-    file: &File<'_>,
+    file: &Written<'_>,
     tables: &DeArray<'_>,
     entries: &mut Vec<Entry>,
     faults: &mut Vec<(Range<usize>, Fault)>,

@@ -1,25 +1,26 @@
-//! The file: TOML, each key the name of a setting, and `[[database]]` for each of several databases.
+//! The file: TOML, each key the name of a setting, `[[database]]` for each of several databases, and [`rules`].
 //!
 //! All faults of a file are found at once. A value is checked by the parser of its option, so that the file and the
 //! command line accept the same.
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
+use freshet_proxy::RuleText;
 use toml::Spanned;
 use toml::de::{DeInteger, DeString, DeTable, DeValue};
 
 use crate::config::databases;
 use crate::config::definition::{self, Kind, expected, key, may_stand_alone};
 use crate::config::fault::{Fault, Place};
+use crate::config::rules;
+use crate::config::written::{Written, in_words, nearest};
 
 /// A larger file is no configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// How much alike two names are that are taken for each other (Jaro).
-const ALIKE_MIN: f64 = 0.7;
 
 /// What the file says about one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +34,15 @@ pub(crate) struct Entry {
     pub(crate) database: Option<usize>,
 }
 
+/// What the file says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) rules: Vec<RuleText>,
+}
+
 /// Reads and checks the file.
-pub(crate) fn read(path: &Path, settings: &[Arg]) -> Result<Vec<Entry>, Vec<Fault>> {
+pub(crate) fn read(path: &Path, settings: &[Arg]) -> Result<Contents, Vec<Fault>> {
     let whole = |text: String| {
         vec![Fault { place: Place::File { path: path.to_owned(), line: 0, column: 0 }, key: None, text }]
     };
@@ -48,8 +56,8 @@ pub(crate) fn read(path: &Path, settings: &[Arg]) -> Result<Vec<Entry>, Vec<Faul
 }
 
 /// Checks the text of the file.
-pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Vec<Entry>, Vec<Fault>> {
-    let file = File { path: path.to_owned(), text };
+pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Contents, Vec<Fault>> {
+    let file = Written { path: path.to_owned(), text };
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut faults: Vec<(Range<usize>, Fault)> = Vec::new();
     for error in &errors {
@@ -59,10 +67,14 @@ pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Vec<Ent
     }
     // What a line with broken syntax is taken for may be anything.
     let broken: HashSet<usize> = faults.iter().map(|(span, _)| file.position(span.start).0).collect();
-    let mut entries = Vec::new();
+    let (mut entries, mut rules) = (Vec::new(), Vec::new());
     for (name, value) in table.get_ref() {
         if let (databases::TABLE, DeValue::Array(tables)) = (name.get_ref().as_ref(), value.get_ref()) {
             databases::entries(&file, tables, &mut entries, &mut faults);
+            continue;
+        }
+        if name.get_ref() == rules::KEY {
+            rules = rules::read(&file, (value.span(), value.get_ref()), &mut faults);
             continue;
         }
         let span = if unknown(name, value, settings).is_some() { name.span() } else { value.span() };
@@ -79,33 +91,10 @@ pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Vec<Ent
         }
     }
     if faults.is_empty() {
-        return Ok(entries);
+        return Ok(Contents { entries, rules });
     }
     faults.sort_by_key(|(span, _)| span.start);
     Err(faults.into_iter().map(|(_, fault)| fault).collect())
-}
-
-pub(super) struct File<'a> {
-    path: PathBuf,
-    text: &'a str,
-}
-
-impl File<'_> {
-    /// Line and column, both from 1.
-    fn position(&self, at: usize) -> (usize, usize) {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        (before.matches('\n').count() + 1, line.chars().count() + 1)
-    }
-
-    pub(super) fn place(&self, span: &Range<usize>) -> Place {
-        let (line, column) = self.position(span.start);
-        Place::File { path: self.path.clone(), line, column }
-    }
-
-    pub(super) fn fault(&self, span: &Range<usize>, key: Option<String>, text: String) -> Fault {
-        Fault { place: self.place(span), key, text }
-    }
 }
 
 /// Why the key is none.
@@ -116,19 +105,19 @@ pub(super) fn unknown(name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>
     }
     if value.get_ref().is_table() {
         return Some(format!(
-            "unknown section {name:?}: all keys are at the top of the file, but those of a [[database]]"
+            "unknown section {name:?}: all keys are at the top of the file, but those of a [[{}]] or [[{}]]",
+            databases::TABLE,
+            rules::KEY
         ));
     }
-    let nearest = settings.iter().map(|arg| (strsim::jaro(key(arg), &name.replace('-', "_")), key(arg)));
-    let nearest = nearest.filter(|(alike, _)| *alike >= ALIKE_MIN).max_by(|one, other| one.0.total_cmp(&other.0));
-    Some(match nearest {
-        Some((_, key)) => format!("unknown key {name:?}: is {key} meant?"),
+    Some(match nearest(name, settings.iter().map(key)) {
+        Some(key) => format!("unknown key {name:?}: is {key} meant?"),
         None => format!("unknown key {name:?}: `freshet config default` prints all keys"),
     })
 }
 
 pub(super) fn entry(
-    file: &File<'_>,
+    file: &Written<'_>,
     name: &Spanned<DeString<'_>>,
     value: &Spanned<DeValue<'_>>,
     settings: &[Arg],
@@ -141,17 +130,6 @@ pub(super) fn entry(
     let typed = typed(arg, value.get_ref())
         .ok_or_else(|| format!("expected {}, not {}", expected(arg), in_words(value.get_ref())))?;
     Ok(Entry { key: name.to_owned(), values: checked(arg, &typed)?, place: file.place(&value.span()), database: None })
-}
-
-fn in_words(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "a text",
-        DeValue::Integer(_) | DeValue::Float(_) => "a number",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a section",
-    }
 }
 
 /// The value as it would be typed behind the option; None: a value of another type is expected.
@@ -211,7 +189,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Vec<Entry>, Vec<String>> {
         let faults = |faults: Vec<Fault>| faults.iter().map(ToString::to_string).collect();
-        parse(Path::new("f.toml"), text, &settings(&command())).map_err(faults)
+        parse(Path::new("f.toml"), text, &settings(&command())).map(|contents| contents.entries).map_err(faults)
     }
 
     /// The one fault of a file.
@@ -252,7 +230,7 @@ mod tests {
             ("zzzzzz = 1", "f.toml:1:1: unknown key \"zzzzzz\": `freshet config default` prints all keys"),
             (
                 "[pool]\nsize = 1",
-                "f.toml:1:2: unknown section \"pool\": all keys are at the top of the file, but those of a [[database]]",
+                "f.toml:1:2: unknown section \"pool\": all keys are at the top of the file, but those of a [[database]] or [[rule]]",
             ),
             (
                 "memory = \"much\"",

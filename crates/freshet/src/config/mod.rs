@@ -13,8 +13,10 @@ mod fault;
 mod file;
 mod pgbouncer;
 mod resolve;
+mod rules;
 mod running;
 mod show;
+mod written;
 
 pub(crate) use commands::{ConfigCommand, run};
 pub(crate) use databases::DatabaseConfig;

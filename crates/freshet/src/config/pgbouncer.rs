@@ -339,7 +339,7 @@ mod tests {
              sslrootcert=/ca.pem user=app\"\n"
         );
         let entries = parse(Path::new("t"), &toml, &settings(&command())).expect("no fault");
-        assert_eq!(entries.len(), 8);
+        assert_eq!(entries.entries.len(), 8);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use freshet_net::{Upstream, mysql};
+use freshet_proxy::RuleText;
 
 use crate::config::databases::{self, DatabaseConfig};
 use crate::config::definition::{self, command, is_secret, key, settings};
 use crate::config::fault::{Fault, Place};
-use crate::config::file::{self, Entry};
+use crate::config::file::{self, Contents, Entry};
 use crate::logging::LogFormat;
 use crate::serve::ServeArgs;
 
@@ -70,6 +71,8 @@ pub(crate) struct Resolved {
     pub(crate) settings: Vec<Setting>,
     /// At least one.
     pub(crate) databases: Vec<DatabaseConfig>,
+    /// In the order in which they are tried.
+    pub(crate) rules: Vec<RuleText>,
 }
 
 /// Reads the configuration that a command line of `freshet serve` names. Err: all that is wrong.
@@ -78,8 +81,9 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Resolved, Vec<Fault>> {
     let serve = matches.subcommand_matches("serve").unwrap_or(&matches);
     let path: Option<&PathBuf> = serve.try_get_one("config").ok().flatten();
     let known = settings(&command());
-    let entries = path.map_or_else(|| Ok(Vec::new()), |path| file::read(path, &known))?;
-    resolve(arguments, &entries).and_then(Resolved::checked)
+    let Contents { entries, rules } = path.map_or_else(|| Ok(Contents::default()), |path| file::read(path, &known))?;
+    let resolved = resolve(arguments, &entries).and_then(Resolved::checked)?;
+    Ok(Resolved { rules, ..resolved })
 }
 
 /// What is wrong with the variables of the environment, which the parser of the command line takes for options.
@@ -119,7 +123,7 @@ fn resolve(arguments: &[OsString], entries: &[Entry]) -> Result<Resolved, Vec<Fa
     if databases.is_empty() || !args.upstream.is_empty() {
         databases.push(DatabaseConfig::new(&[], args.clone(), settings.clone()));
     }
-    Ok(Resolved { args, log, log_format, settings, databases })
+    Ok(Resolved { args, log, log_format, settings, databases, rules: Vec::new() })
 }
 
 fn parsed(command: Command, arguments: &[OsString]) -> Result<(ServeArgs, ArgMatches), Vec<Fault>> {
@@ -238,7 +242,7 @@ mod tests {
     const MARIADB: &str = "mysql://f:secret@127.0.0.1:1/";
 
     fn resolved(arguments: &[&str], text: &str) -> Result<Resolved, Vec<Fault>> {
-        let entries = file::parse(Path::new("f.toml"), text, &settings(&command()))?;
+        let Contents { entries, .. } = file::parse(Path::new("f.toml"), text, &settings(&command()))?;
         let all = ["freshet", "serve"].iter().chain(arguments);
         resolve(&all.map(OsString::from).collect::<Vec<_>>(), &entries).and_then(Resolved::checked)
     }

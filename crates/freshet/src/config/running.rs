@@ -16,6 +16,7 @@ use freshet_proxy::{AccessError, Console, Database, Databases, Family};
 use crate::config::databases::{DatabaseConfig, TABLE};
 use crate::config::fault::{self, Fault};
 use crate::config::resolve::{Resolved, Setting, read};
+use crate::config::rules;
 use crate::logging::{self, SetFilter};
 use crate::serve::{ServeArgs, nanos};
 
@@ -110,6 +111,8 @@ struct State {
     databases: Vec<DatabaseConfig>,
     memory: u64,
     drain_timeout: Duration,
+    /// How many rules there are.
+    rules: usize,
 }
 
 /// The configuration of this process.
@@ -141,7 +144,12 @@ impl Running {
             databases: config.databases.clone(),
             memory: config.args.memory.0,
             drain_timeout: config.args.drain_timeout.0,
+            rules: config.rules.len(),
         });
+        // They are in force before the first session.
+        for database in databases.databases() {
+            database.family.shared().set_rules(config.rules.clone());
+        }
         Self { arguments, path: config.args.config.clone(), databases, set_filter, state }
     }
 
@@ -212,6 +220,13 @@ impl Running {
             }
         }
         self.take_databases(state, new, &mut changes);
+        let is_new = |database: &Database| database.family.shared().set_rules(new.rules.clone());
+        // Each is told.
+        if self.databases.databases().iter().map(is_new).fold(false, |any, is_new| any | is_new) {
+            let (before, now) = (state.rules.to_string(), new.rules.len().to_string());
+            changes.push(Change { key: rules::KEY.to_owned(), before, now, in_force: true });
+            state.rules = new.rules.len();
+        }
         state.memory = new.args.memory.0;
         state.drain_timeout = new.args.drain_timeout.0;
         changes

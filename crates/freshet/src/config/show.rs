@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::databases;
 use crate::config::definition::{self, Kind, default, is_secret, key, may_stand_alone, option, variable};
+use crate::config::rules;
 use crate::config::running::is_reloaded;
 
 /// Columns of a comment in the file.
@@ -29,6 +30,11 @@ pub(crate) fn sample(command: &Command) -> String {
         _ = writeln!(out, "#{} = {}", key(&arg), literal(&arg, &value));
     }
     out.push_str(SAMPLE_DATABASES);
+    out.push_str("\n# Rules for statements; the first that matches decides (docs/guide/rules.md). A rule has any of these keys:\n");
+    for (key, text) in rules::KEYS {
+        comment(&mut out, &format!("{key}: {text}."));
+    }
+    out.push_str("# [[rule]]\n# application_name = \"report\"\n# cache = \"never\"\n");
     out
 }
 
@@ -114,6 +120,7 @@ pub(crate) fn schema(command: &Command) -> String {
             },
         }),
     );
+    properties.insert(rules::KEY.to_owned(), rules_schema());
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The configuration of Freshet",
@@ -122,6 +129,23 @@ pub(crate) fn schema(command: &Command) -> String {
         "properties": properties,
     });
     format!("{schema:#}\n")
+}
+
+fn rules_schema() -> Value {
+    let key = |(key, text): (&str, &str)| {
+        let names = freshet_proxy::Caching::NAMES.map(|(name, _)| name);
+        let is = if key == "cache" { json!({ "enum": names }) } else { json!({ "type": "string" }) };
+        let Value::Object(mut is) = is else { return (key.to_owned(), is) };
+        is.insert("description".to_owned(), text.into());
+        (key.to_owned(), Value::Object(is))
+    };
+    let properties: Map<String, Value> = rules::KEYS.into_iter().map(key).collect();
+    json!({
+        "description": "Rules for statements; the first that matches decides",
+        "type": "array",
+        "items": { "type": "object", "additionalProperties": false, "properties": properties },
+        "x-reload": true,
+    })
 }
 
 fn property(arg: &Arg) -> Map<String, Value> {
@@ -218,7 +242,7 @@ mod tests {
     #[test]
     fn the_sample_has_every_key_and_its_default() {
         let (sample, settings) = (sample(&command()), settings(&command()));
-        let parsed = |text: &str| parse(Path::new("sample"), text, &settings);
+        let parsed = |text: &str| parse(Path::new("sample"), text, &settings).map(|contents| contents.entries);
         assert_eq!(parsed(&sample), Ok(Vec::new()), "all of it is commented out");
         let all = parsed(&set(&sample, |_| true)).expect("no fault");
         assert_eq!(all.len(), settings.len());
@@ -232,7 +256,8 @@ mod tests {
     fn the_schema_has_every_key() {
         let schema: Value = serde_json::from_str(&schema(&command())).expect("JSON");
         let properties = schema["properties"].as_object().expect("an object");
-        assert_eq!(properties.len(), settings(&command()).len() + 1);
+        // And those of several databases, and the rules.
+        assert_eq!(properties.len(), settings(&command()).len() + 2);
         let of_databases = properties["database"]["items"]["properties"].as_object().expect("an object");
         assert!(of_databases.contains_key("memory_min") && of_databases.contains_key("max_staleness"));
         assert_eq!(properties["auth"]["enum"], json!(["auto", "trust", "cert"]));

@@ -28,6 +28,7 @@ use freshet_sql::{Bound, JoinKeys, Parameter, ReadSet};
 use freshet_types::{Catalog, CatalogVersion, Nanos, Reason, TableId, Tag, Visible};
 
 use crate::metrics::WorkerCounters;
+use crate::rules::{Caching, Who};
 use crate::session::body::{Body, Source};
 use crate::session::context::Context;
 use crate::session::moving::Limits;
@@ -122,6 +123,8 @@ pub(crate) struct Miss<'a> {
     pub(crate) key: &'a [u8],
     /// The session's context, and the catalogue under which it was read.
     pub(crate) context: (&'a Context, CatalogVersion),
+    /// Who sent the statement, for the rules.
+    pub(crate) who: Who<'a>,
     /// It directly follows a write of the session.
     pub(crate) after_own_write: bool,
     /// The snapshot that it reads.
@@ -135,9 +138,16 @@ impl Miss<'_> {
     pub(crate) fn begin_fill<E: Execution>(&self, execution: &E) -> Result<Registered<E::Answer>, Reason> {
         let Self { shared, statement, key, context: (context, known_under), snapshot, .. } = *self;
         let query = &statement.query;
+        let caching = shared.rules.caching(query.subject(), &self.who);
+        if caching == Caching::Never {
+            return Err(Reason::Rule);
+        }
         let limits = execution.limits();
         let counted = Limits::counted(limits.as_ref(), key);
         let miss = admission::Miss { key: counted, after_own_write: self.after_own_write, known: execution.is_bound() };
+        if caching == Caching::Always {
+            query.figures.worth.always_pays();
+        }
         shared.passes_suspended(query, miss)?;
         let catalog = shared.catalog.load_full();
         if catalog.version != known_under {
@@ -146,7 +156,7 @@ impl Miss<'_> {
         let read_set = query.resolve(&catalog, context).read_set?;
         execution.check(&catalog, &read_set)?;
         let expected = shared.expected(key);
-        if expected.is_none() {
+        if expected.is_none() && caching != Caching::Always {
             shared.admits(query, miss)?;
         }
         let limits = limits.or_else(|| execution.limits());

@@ -17,13 +17,16 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
+use crate::rules::Subject;
 use crate::session::context::Context;
 
+mod exclusions;
 mod figures;
 mod found_rows;
 mod queries;
 mod tracking;
 
+use exclusions::Exclusions;
 pub(crate) use figures::StatementFigures;
 pub(crate) use found_rows::{Finds, Leaves};
 use queries::Queries;
@@ -48,8 +51,7 @@ pub(crate) struct NormalizedQuery {
     pub(crate) text: Box<str>,
     pub(crate) template: Template,
     pub(crate) figures: StatementFigures,
-    /// An answer of it was wrong.
-    disabled: AtomicBool,
+    exclusions: Exclusions,
     /// MySQL and MariaDB: a SELECT, with or without parentheses.
     pub(crate) selects: bool,
     /// PostgreSQL: a query or a change of rows, which takes a snapshot.
@@ -73,6 +75,7 @@ pub(crate) struct NormalizedQuery {
 #[derive(Debug)]
 struct Resolution {
     catalog: CatalogVersion,
+    /// [`Context::settings`]
     context: u32,
     verdict: Verdict,
 }
@@ -129,7 +132,7 @@ impl NormalizedQuery {
             selects: word == "select",
             takes_snapshot: reads || matches!(word.as_str(), "insert" | "update" | "delete" | "merge"),
             figures: StatementFigures::default(),
-            disabled: AtomicBool::new(false),
+            exclusions: Exclusions::default(),
             tracking: OnceLock::new(),
             code: OnceLock::new(),
             leaves: OnceLock::new(),
@@ -139,6 +142,11 @@ impl NormalizedQuery {
             resolutions: Mutex::default(),
             charge: Charge::new(bytes, held),
         }
+    }
+
+    /// What rules look at.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject { digest: self.digest, text: &self.text, candidates: &self.exclusions.candidates }
     }
 
     /// Its digest in hexadecimal, as it is shown.
@@ -176,11 +184,11 @@ impl NormalizedQuery {
 
     /// It will not be cached any more.
     pub(crate) fn disable(&self) {
-        self.disabled.store(true, Relaxed);
+        self.exclusions.disabled.store(true, Relaxed);
     }
 
     pub(crate) fn is_disabled(&self) -> bool {
-        self.disabled.load(Relaxed)
+        self.exclusions.disabled.load(Relaxed)
     }
 
     /// Whether caching is suspended for it, and this execution is not looked up.
@@ -196,7 +204,7 @@ impl NormalizedQuery {
     /// The analysis with this catalogue and context.
     pub(crate) fn resolve(&self, catalog: &Catalog, context: &Context) -> Verdict {
         let mut known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.iter().find(|r| r.catalog == catalog.version && r.context == context.id) {
+        if let Some(found) = known.iter().find(|r| r.catalog == catalog.version && r.context == context.settings) {
             return found.verdict.clone();
         }
         let verdict = Verdict {
@@ -212,7 +220,7 @@ impl NormalizedQuery {
         if known.len() >= RESOLUTIONS_MAX {
             known.remove(0);
         }
-        known.push(Resolution { catalog: catalog.version, context: context.id, verdict: verdict.clone() });
+        known.push(Resolution { catalog: catalog.version, context: context.settings, verdict: verdict.clone() });
         verdict
     }
 

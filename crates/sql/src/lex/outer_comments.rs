@@ -36,7 +36,7 @@ fn behind_comment(text: &[u8]) -> Option<&[u8]> {
     let end = position(inside, b"*/")?;
     // PostgreSQL's comments nest.
     let is_nested = position(inside.get(..end)?, b"/*").is_some();
-    inside.get(end + 2..).map(<[u8]>::trim_ascii_start).filter(|_| !is_nested)
+    inside.get(end + 2..).map(<[u8]>::trim_ascii_start).filter(|rest| !is_nested && !rest.is_empty())
 }
 
 fn before_comment(text: &[u8]) -> Option<&[u8]> {

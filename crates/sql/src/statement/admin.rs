@@ -27,6 +27,8 @@ pub enum Admin {
     ShowAdvice,
     /// `SHOW CONFIG`
     ShowConfig,
+    /// `SHOW RULES`
+    ShowRules,
     /// `RELOAD`
     Reload,
     /// `EXPLAIN CACHE <query>`: the query's text.
@@ -75,6 +77,7 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
         () if explain && is(object, "cache") => return Some(explained(&tokens)),
         () if show && is(object, "caches") => (Some(Admin::ShowCaches), "SHOW CACHES"),
         () if show && is(object, "config") => (Some(Admin::ShowConfig), "SHOW CONFIG"),
+        () if show && is(object, "rules") => (Some(Admin::ShowRules), "SHOW RULES"),
         () if show && is(object, "proxied") => {
             (is(word(), "queries").then_some(Admin::ShowProxiedQueries), "SHOW PROXIED QUERIES")
         }

@@ -9,6 +9,7 @@ pub(crate) mod clock_text;
 pub(crate) mod effect;
 pub(crate) mod effect_in_catalog;
 pub(crate) mod mysql;
+pub(crate) mod named_table;
 pub(crate) mod parse;
 pub(crate) mod parser_bounds;
 pub(crate) mod relations;

@@ -63,7 +63,7 @@ fn until_shown(client: &mut RawClient, freshet: &Freshet, key: &str, value: &str
     })
 }
 
-fn until_logged(freshet: &Freshet, text: &str) -> Result<()> {
+pub(super) fn until_logged(freshet: &Freshet, text: &str) -> Result<()> {
     eventually(PATIENCE, || {
         ensure!(freshet.log().contains(text), "no {text:?} in the log:\n{}", freshet.log());
         Ok(())
@@ -150,7 +150,7 @@ fn load<T>(pair: &Pair, work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// A Freshet with a file; the variables of the environment beside it.
-fn start(database: Database, file: &File, more: &[&str], variables: &[(&str, &str)]) -> Result<Pair> {
+pub(super) fn start(database: Database, file: &File, more: &[&str], variables: &[(&str, &str)]) -> Result<Pair> {
     let mut command = program()?.map(Command::new);
     if let Some(command) = &mut command {
         command.args(["serve", "--config", file.path()]).args(LISTEN).args(more).envs(variables.iter().copied());

@@ -14,6 +14,7 @@ mod outcomes;
 mod prometheus;
 mod query_log;
 mod quiet;
+mod rules;
 mod top;
 mod verify;
 

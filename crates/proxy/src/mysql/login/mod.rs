@@ -90,6 +90,8 @@ pub(crate) struct About {
     pub(crate) user: String,
     /// None: there is none.
     pub(crate) database: Option<String>,
+    /// The attribute `program_name` of the client; empty if there is none.
+    pub(crate) application: String,
     pub(crate) plugin: Plugin,
     /// Payload of the server's OK.
     pub(crate) ok: Vec<u8>,
@@ -274,6 +276,7 @@ async fn log_in(
         version: ServerVersion::parse(&theirs.server_version),
         user: text(hello.user),
         database: hello.database.filter(|name| !name.is_empty()).map(text),
+        application: application(hello.attributes),
         plugin: Plugin::default(),
         ok: Vec::new(),
     };
@@ -289,6 +292,13 @@ async fn log_in(
     *sequence = client.sequence;
     (about.ok, about.plugin) = (ok, plugin);
     Ok((upstream, about))
+}
+
+/// The attribute `program_name` among these.
+fn application(attributes: &[u8]) -> String {
+    let attributes = freshet_wire::mysql::handshake::attributes(attributes).unwrap_or_default();
+    let name = attributes.iter().find(|(name, _)| *name == b"program_name").map(|(_, value)| *value);
+    String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
 }
 
 /// A login's OK in the form for the client.

@@ -110,6 +110,7 @@ impl Session {
         if let Err(reason) = server {
             return Allowed::Pass(reason);
         }
+        self.server.follow_rules(shared);
         match &self.server.settings.known {
             Known::Unknowable(reason) => Allowed::Pass(reason.clone()),
             // A right may have changed, at a moment that is not known.
@@ -227,6 +228,7 @@ impl Session {
             statement,
             key: &self.key,
             context: (context, *known_under),
+            who: self.server.who(),
             after_own_write: false,
             snapshot: self.watermark.snapshot().map(|snapshot| snapshot.lo),
             is_joinable: true,

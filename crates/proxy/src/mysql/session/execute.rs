@@ -68,6 +68,11 @@ impl Session {
             }
             None => Err(Reason::TooLong),
         };
+        if statement.as_ref().is_ok_and(|statement| self.refuse_by_rule(statement)) {
+            self.server.prepareds.forget_last();
+            self.client.input.consume(command.header.packet_bytes());
+            return Ok(());
+        }
         self.at_hand.reading = statement.is_err().then(|| Reading::new(self.server.settings.quoting(), 1));
         if statement.as_ref().map_or(true, |statement| statement.query.template.reads_diagnostics()) {
             self.replay_hit(text.as_deref().unwrap_or_default()).await?;
@@ -75,7 +80,7 @@ impl Session {
         self.replay.overtaken(false);
         let catalog = self.shared.catalog_version();
         let under = match &self.server.settings.known {
-            Known::Context(context, under) if *under == catalog => PreparedUnder::Context(context.id),
+            Known::Context(context, under) if *under == catalog => PreparedUnder::Context(context.settings),
             _ => PreparedUnder::Era(self.server.settings.era),
         };
         let was = self.status;
@@ -333,7 +338,7 @@ impl Session {
                     break Decision::Pass(Reason::NotAdmitted);
                 }
                 Allowed::Cache(context) => {
-                    break match self.means_the_same(number, taken, context) {
+                    break match self.means_the_same(number, taken) {
                         Ok(()) => self.find(context, execution, packet, Kind::Execute).await,
                         Err(reason) => Decision::Pass(reason),
                     };
@@ -388,20 +393,17 @@ impl Session {
     }
 
     /// Whether the statement means under this context what it meant at its prepare, to the client too.
-    fn means_the_same(
-        &mut self,
-        number: u32,
-        (under, catalog): (PreparedUnder, CatalogVersion),
-        context: u32,
-    ) -> Result<(), Reason> {
+    fn means_the_same(&mut self, number: u32, (under, catalog): (PreparedUnder, CatalogVersion)) -> Result<(), Reason> {
+        let Known::Context(context, _) = &self.server.settings.known else { return Err(Reason::SettingsUnknown) };
+        let settings = context.settings;
         if catalog != self.shared.catalog_version() {
             return Err(Reason::CatalogStale); // it passes once, so that the client learns its columns anew
         }
         match under {
-            PreparedUnder::Context(then) if then == context => Ok(()),
+            PreparedUnder::Context(then) if then == settings => Ok(()),
             PreparedUnder::Era(then) if then == self.server.settings.era => {
                 if let Some(prepared) = self.server.prepareds.get_mut(number) {
-                    prepared.under = PreparedUnder::Context(context);
+                    prepared.under = PreparedUnder::Context(settings);
                 }
                 Ok(())
             }

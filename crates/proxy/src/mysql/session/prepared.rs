@@ -20,7 +20,7 @@ pub(crate) const LAST: u32 = u32::MAX;
 /// The settings at a statement's prepare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreparedUnder {
-    /// Those of this context.
+    /// Those of a context with this number of [`crate::session::context::Context::settings`].
     Context(u32),
     /// Those of this era.
     Era(u64),

@@ -10,9 +10,12 @@ use freshet_wire::mysql::response::Done;
 
 use crate::mysql::login::About;
 use crate::mysql::session::execution::key_capabilities;
+use crate::mysql::session::known::Known;
 use crate::mysql::session::prepared::Prepareds;
 use crate::mysql::session::settings::{Settings, put_query};
 use crate::peer::Peer;
+use crate::rules::Who;
+use crate::shared::Shared;
 use crate::statement::registry::Tracking;
 
 /// A connection to the database.
@@ -55,6 +58,23 @@ impl ServerConnection {
     /// The socket, for the loops that wait for both sides.
     pub(super) fn socket(&mut self) -> &mut Peer {
         &mut self.socket
+    }
+
+    /// Who uses this connection, for the rules.
+    pub(super) fn who(&self) -> Who<'_> {
+        let database = self.settings.schemas.first().map_or("", |name| &**name);
+        Who { user: &self.about.user, database, application: &self.about.application }
+    }
+
+    /// The context becomes the one for the rules in force.
+    pub(super) fn follow_rules(&mut self, shared: &Shared) {
+        let Known::Context(context, under) = &self.settings.known else { return };
+        if context.rules != shared.rules.generation() {
+            self.settings.known = match shared.contexts.under_rules(context, &shared.rules, &self.who()) {
+                Ok(context) => Known::Context(context, *under),
+                Err(reason) => Known::Unknowable(reason),
+            };
+        }
     }
 
     /// The socket and what the login told, for another login.

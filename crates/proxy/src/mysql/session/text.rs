@@ -28,6 +28,9 @@ use crate::statement::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
 /// Of a long statement so much is waited for.
 const HEAD_BYTES: usize = 512;
 
+/// The number of the error for a statement that the user may not run on a table.
+const TABLE_ACCESS_DENIED: u16 = 1142;
+
 /// First words of statements that write rows.
 const ROW_WRITES: [&str; 4] = ["insert", "replace", "update", "delete"];
 
@@ -307,7 +310,7 @@ impl Session {
         execution: (Execution<'_>, Option<&Bound<'_>>),
         text: &[u8],
     ) -> Result<Decided, SessionError> {
-        if matches!(found, Decision::Hit(())) {
+        if matches!(found, Decision::Hit(())) || self.refuse_by_rule(&statement) {
             return Ok(Decided::hit());
         }
         self.transaction.sure_by = self.takes_snapshot_surely(&statement, execution.1);
@@ -350,6 +353,17 @@ impl Session {
             statement.query.template.surely_takes_snapshot(&catalog, &context.schemas, &params, context.client)
         };
         parameters(statement, bound).is_ok_and(takes).then_some(catalog.version)
+    }
+
+    /// Answers a statement that a rule refuses; false: none does.
+    pub(crate) fn refuse_by_rule(&mut self, statement: &Statement) -> bool {
+        let Some(message) = self.shared.rules.refusal(statement.query.subject(), &self.server.who()) else {
+            return false;
+        };
+        self.count_passed(&Reason::Refused);
+        statement.query.note_passed(&Reason::Refused);
+        put_error(self.client.output.buffer(), &mut 1, TABLE_ACCESS_DENIED, Some("42000"), &message);
+        true
     }
 
     /// Counts a statement that passes.

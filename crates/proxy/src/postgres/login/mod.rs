@@ -125,11 +125,16 @@ struct Asking {
     under: CatalogVersion,
 }
 
+/// Without one of its own, a session's database has the name of the user.
+fn database_of<'a>(session: &startup::Session<'a>) -> &'a [u8] {
+    if session.database.is_empty() { session.user } else { session.database }
+}
+
 impl Asking {
     /// A session that cannot use the cache reads no context.
     fn of(session: &startup::Session<'_>, shared: &Pg) -> Self {
         let under = shared.catalog_version();
-        let database = if session.database.is_empty() { session.user } else { session.database };
+        let database = database_of(session);
         let same = |stream: &ServerIdentity| stream.database.as_bytes() == database;
         let reads = !session.replication && !shared.switches.bypass();
         let asks = reads && shared.identity().is_some_and(|stream| same(&stream));
@@ -427,7 +432,7 @@ fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Resu
         return Ok(());
     }
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let database = if session.database.is_empty() { session.user } else { session.database };
+    let database = database_of(session);
     let (user, database) = (text(session.user), text(database));
     Err(Refusal::Say(
         "28000",

@@ -307,7 +307,7 @@ impl Session {
     /// The session's context must be asked for again.
     pub(crate) fn settings_may_change(&mut self) {
         let context = match &self.server.settings.known {
-            Known::Context(context, _) => Some(context.id),
+            Known::Context(context, _) => Some(context.settings),
             _ => None,
         };
         self.server.statements.settings_may_change(context);
@@ -387,6 +387,7 @@ impl Session {
             // A schema, a role or the configuration may have changed, at a moment that is not known.
             self.settings_changed();
         }
+        self.server.follow_rules(&self.shared);
         let server = self.server.compare(&self.shared);
         let view = View {
             bypass: self.shared.switches.bypass(),

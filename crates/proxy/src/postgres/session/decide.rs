@@ -179,6 +179,7 @@ impl Session {
             statement,
             key: &self.key,
             context: (&context, known_under),
+            who: self.server.who(),
             after_own_write: self.prefetch.is_late(),
             snapshot: self.watermark.snapshot().map(|snapshot| snapshot.lo),
             // What is read in a block waits for the block's end.

@@ -57,7 +57,13 @@ impl Session {
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
             Batch::Candidate { bytes, lead, flushes } => {
                 let messages = input.get(..bytes).unwrap_or_default();
-                match (self.candidate(&groups, messages, lead), groups.as_slice()) {
+                let mut outcome = self.candidate(&groups, messages, lead);
+                if outcome.is_err()
+                    && let Some(step) = self.refuse_batch(&groups, messages.get(..lead.bytes).filter(|_| lead.closes))
+                {
+                    outcome = Ok(step);
+                }
+                match (outcome, groups.as_slice()) {
                     (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes && !flushes => {
                         self.pass_execution(group, messages, reason);
                         (Ok(Step::Done), bytes)
@@ -71,7 +77,9 @@ impl Session {
     /// A statement is prepared. Only Freshet's own statements are answered here.
     fn prepare(&mut self, parse: &Parse<'_>, describe: bool) -> Result<Step, Reason> {
         let statement = self.statement(parse.query, parse.types)?;
-        let Some(admin) = &statement.admin else { return Err(Reason::MessageShape) };
+        let Some(admin) = &statement.admin else {
+            return self.refuse_by_rule(&statement).ok_or(Reason::MessageShape);
+        };
         if !self.is_idle() {
             return Ok(Step::Wait);
         }
@@ -95,10 +103,10 @@ impl Session {
     /// A batch that could be answered from the cache. Err: it passes.
     fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8], lead: Lead) -> Result<Step, Reason> {
         let allowed = self.allowed();
-        let context = if let Allowed::Cache { context } = allowed { Some(context) } else { None };
+        let settings = self.server.settings_number().filter(|_| matches!(allowed, Allowed::Cache { .. }));
         let mut statements = SmallVec::<[Arc<Statement>; 1]>::new();
         for group in groups {
-            statements.push(self.statement_of(group, context)?);
+            statements.push(self.statement_of(group, settings)?);
         }
         let is_one_never_cached = statements.iter().any(|statement| statement.is_never_cached);
         let leading = messages.get(..lead.bytes).unwrap_or_default();
@@ -144,6 +152,9 @@ impl Session {
             } else {
                 self.answer_batch(groups, &statements, &hits, messages)
             };
+        }
+        if statements.iter().any(|statement| self.is_refused(statement)) {
+            return Err(Reason::Refused);
         }
         let mut fills = Vec::with_capacity(groups.len());
         let mut reason = None;
@@ -210,25 +221,25 @@ impl Session {
         Err(Reason::NotSelect)
     }
 
-    fn statement_of(&mut self, group: &Group<'_>, context: Option<u32>) -> Result<Arc<Statement>, Reason> {
+    fn statement_of(&mut self, group: &Group<'_>, settings: Option<u32>) -> Result<Arc<Statement>, Reason> {
         match &group.parse {
             Some((parse, _)) => self.statement(parse.query, parse.types),
-            None => self.prepared_statement(group.bind.statement, context),
+            None => self.prepared_statement(group.bind.statement, settings),
         }
     }
 
     /// A statement prepared earlier, if its text means now what it meant then.
-    fn prepared_statement(&mut self, name: &[u8], context: Option<u32>) -> Result<Arc<Statement>, Reason> {
+    fn prepared_statement(&mut self, name: &[u8], settings: Option<u32>) -> Result<Arc<Statement>, Reason> {
         let era = self.server.statements.era();
         let catalog = self.shared.catalog_version();
         let Some(prepared) = self.server.statements.get(name) else { return Err(Reason::UnknownStatement) };
         let statement = prepared.statement.clone();
-        let Some(context) = context else { return Ok(statement) };
+        let Some(settings) = settings else { return Ok(statement) };
         if prepared.catalog != catalog {
             return Err(Reason::CatalogStale); // it passes once, so that the server can refuse it
         }
         let same = match prepared.under {
-            ParsedUnder::Context(then) => then == context,
+            ParsedUnder::Context(then) => then == settings,
             ParsedUnder::Era(then) => then == era,
             ParsedUnder::Unknown => false,
         };
@@ -237,7 +248,7 @@ impl Session {
                 return Err(Reason::SettingsUnknown);
             }
             if let Some(prepared) = self.server.statements.get_mut(name) {
-                prepared.under = ParsedUnder::Context(context);
+                prepared.under = ParsedUnder::Context(settings);
             }
         }
         Ok(statement)

@@ -53,6 +53,7 @@ mod pipeline;
 mod plan;
 mod prefetch;
 mod query;
+mod refusal;
 mod server_connection;
 pub(crate) mod shown;
 mod startup;

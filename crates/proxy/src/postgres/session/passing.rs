@@ -163,8 +163,18 @@ impl Session {
                     self.client.put_back(input);
                     return Step::Wait;
                 }
-                self.watch(head, input.bytes().get(..wanted).unwrap_or_default());
+                let message = input.bytes().get(..wanted).unwrap_or_default();
+                let refusal = self.refusal_in_batch(head.tag, message);
+                self.watch(head, message);
                 self.client.put_back(input);
+                if let Some(refusal) = refusal {
+                    let unit = self.last_unit();
+                    unit.response.owe(1);
+                    unit.sent.begun = true;
+                    self.server.put(&refusal);
+                    self.client.consume(head.frame_bytes);
+                    return Step::Done;
+                }
             }
             frontend::SYNC => {
                 let step = self.pass(head);

@@ -89,10 +89,10 @@ mod tests {
 
     #[test]
     fn sessions_are_held_back_for_the_first_reason_that_holds() {
-        let plain = Context { id: 7, schemas: vec![], client: Client::PLAIN, obstacle: None };
+        let plain = Context { id: 7, settings: 7, rules: 0, schemas: vec![], client: Client::PLAIN, obstacle: None };
         let temporary = Context {
             obstacle: Some(Reason::TemporaryTables),
-            ..Context { id: 8, schemas: vec![], client: Client::PLAIN, obstacle: None }
+            ..Context { id: 8, settings: 8, rules: 0, schemas: vec![], client: Client::PLAIN, obstacle: None }
         };
         let open = View {
             bypass: false,

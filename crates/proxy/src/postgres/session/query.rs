@@ -71,6 +71,9 @@ impl Session {
             }
             return step;
         }
+        if let Some(step) = self.refuse_by_rule(&statement) {
+            return step;
+        }
         if matches!(allowed, Allowed::Cache { .. }) && bypass.is_none() {
             match self.look_up_moved(&statement, execution) {
                 Decision::Hit(entry) => return self.answer_query(&entry),
@@ -154,7 +157,7 @@ impl Session {
         }
     }
 
-    fn pass_query(
+    pub(super) fn pass_query(
         &mut self,
         message: &[u8],
         statement: Option<&Arc<Statement>>,

@@ -16,6 +16,7 @@ use crate::postgres::Pg;
 use crate::postgres::question::{Answer, IdleMax};
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::statements::{Statements, Unnamed};
+use crate::rules::Who;
 use crate::session::context::Context;
 use crate::shared::ServerIdentity;
 
@@ -64,6 +65,9 @@ pub(super) struct ServerSettings {
     /// asked for behind a write.
     pub(super) is_used: bool,
     pub(super) user: String,
+    /// The database that it logged in to, and `application_name`, for the rules.
+    pub(super) database: String,
+    pub(super) application: String,
     /// `standard_conforming_strings` is off, as last reported.
     pub(super) escapes: bool,
     /// The temporary objects that there were when the context was last asked for; None: there may be others.
@@ -102,13 +106,15 @@ pub(super) struct ServerConnection {
 
 impl ServerConnection {
     /// A connection on which this user has logged in.
-    pub(super) fn new(socket: Peer, user: String) -> Self {
+    pub(super) fn new(socket: Peer, user: String, database: String) -> Self {
         let settings = ServerSettings {
             known: Known::Nothing,
             asked_under: CatalogVersion::default(),
             context_behind_write: None,
             is_used: false,
             user,
+            database,
+            application: String::new(),
             escapes: false,
             temporary: Some(Temporary::default()),
             named: None,
@@ -179,10 +185,39 @@ impl ServerConnection {
             return true;
         }
         let Some(message) = self.received().get(..head.frame_bytes) else { return false };
-        if let Some((b"standard_conforming_strings", value)) = backend::parameter_status(message) {
-            self.settings.escapes = value != b"on";
+        match backend::parameter_status(message) {
+            Some((b"standard_conforming_strings", value)) => self.settings.escapes = value != b"on",
+            Some((b"application_name", value)) => {
+                self.settings.application = String::from_utf8_lossy(value).into_owned();
+            }
+            _ => {}
         }
         true
+    }
+
+    /// Who uses this connection, for the rules.
+    pub(super) fn who(&self) -> Who<'_> {
+        let ServerSettings { user, database, application, .. } = &self.settings;
+        Who { user, database, application }
+    }
+
+    /// The context becomes the one for the rules in force.
+    pub(super) fn follow_rules(&mut self, shared: &Pg) {
+        let Known::Context(context, under) = &self.settings.known else { return };
+        if context.rules != shared.rules.generation() {
+            self.settings.known = match shared.contexts.under_rules(context, &shared.rules, &self.who()) {
+                Ok(context) => Known::Context(context, *under),
+                Err(reason) => Known::Unknowable(reason),
+            };
+        }
+    }
+
+    /// The number of the settings of the session, if they are known: [`Context::settings`].
+    pub(super) fn settings_number(&self) -> Option<u32> {
+        match &self.settings.known {
+            Known::Context(context, _) => Some(context.settings),
+            _ => None,
+        }
     }
 
     /// Puts what brings the unnamed statement in step, if anything does.

@@ -48,13 +48,13 @@ pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: u
 
 async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result<(), SessionError> {
     let listed = shared.sessions.begin(about(&admitted));
-    let Admitted { client, upstream, replication, user, asked_under, .. } = admitted;
+    let Admitted { client, upstream, replication, user, names, asked_under, .. } = admitted;
     let _woken = shared.switches.enlist().await;
     listed.link.enlist().await;
     // What a replication connection is owed cannot be counted; it may run SQL all the same.
     let kind = if replication { Kind::Raw } else { Kind::Startup };
     // The server's own word replaces the user as soon as it can be asked.
-    let server = ServerConnection::new(upstream, user);
+    let server = ServerConnection::new(upstream, user, names.database);
     let mut session = Session { worker, ..Session::new(client, server, shared.clone(), (kind, listed.link.clone())) };
     if let Some(under) = asked_under {
         session.asked_at_login(under);

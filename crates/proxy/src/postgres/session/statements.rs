@@ -30,7 +30,7 @@ pub(crate) enum Unnamed {
 /// Under which settings a statement was parsed: its constants were read under them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedUnder {
-    /// This context.
+    /// A context with these settings: [`crate::session::context::Context::settings`].
     Context(u32),
     /// The context, whichever it is, that the session has had since it last could change ([`Statements::era`]).
     Era(u64),

@@ -1,0 +1,160 @@
+//! The rules of the file: `[[rule]]` tables, in the order in which they are tried.
+
+use std::ops::Range;
+
+use freshet_proxy::{Caching, RuleText};
+use toml::de::{DeTable, DeValue};
+
+use crate::config::fault::Fault;
+use crate::config::written::{Written, in_words, nearest};
+
+/// The key of the tables.
+pub(crate) const KEY: &str = "rule";
+/// The keys of a rule, with what they are.
+pub(crate) const KEYS: [(&str, &str); 8] = [
+    ("digest", "The digest of the statement, as SHOW CACHES and SHOW PROXIED QUERIES show it"),
+    ("user", "The user that the session has logged in as"),
+    ("database", "The database of the session"),
+    ("table", "A table that the statement names: table, or schema.table"),
+    ("query", "A regular expression for the statement with parameters in place of its constants and without comments"),
+    ("application_name", "application_name of the session; MySQL and MariaDB: its attribute program_name"),
+    ("cache", "What is cached: as without the rule (auto), always, or never"),
+    ("refuse", "The statement is refused, with this message"),
+];
+
+/// Reads the tables. What is wrong goes to the faults, each with its place.
+pub(super) fn read(
+    file: &Written<'_>,
+    (span, value): (Range<usize>, &DeValue<'_>),
+    faults: &mut Vec<(Range<usize>, Fault)>,
+) -> Vec<RuleText> {
+    let Some(tables) = value.as_array() else {
+        let text = format!("expected tables under [[{KEY}]], not {}", in_words(value));
+        faults.push((span.clone(), file.fault(&span, Some(KEY.to_owned()), text)));
+        return Vec::new();
+    };
+    let mut rules = Vec::new();
+    for table in tables {
+        let span = table.span();
+        if let Some(keys) = table.get_ref().as_table() {
+            rules.push(rule(file, &span, keys, faults));
+        } else {
+            let text = format!("expected a table under [[{KEY}]], not {}", in_words(table.get_ref()));
+            faults.push((span.clone(), file.fault(&span, Some(KEY.to_owned()), text)));
+        }
+    }
+    rules
+}
+
+fn rule(
+    file: &Written<'_>,
+    span: &Range<usize>,
+    keys: &DeTable<'_>,
+    faults: &mut Vec<(Range<usize>, Fault)>,
+) -> RuleText {
+    let (mut rule, before) = (RuleText::default(), faults.len());
+    let mut fault = |span: &Range<usize>, key: Option<&str>, text: String| {
+        faults.push((span.clone(), file.fault(span, key.map(|key| format!("{KEY}.{key}")), text)));
+    };
+    for (name, value) in keys {
+        let (key, place) = (name.get_ref().as_ref(), value.span());
+        if !KEYS.iter().any(|(known, _)| *known == key) {
+            let known = KEYS.iter().map(|(known, _)| *known);
+            let text = match nearest(key, known.clone()) {
+                Some(near) => format!("unknown key {key:?} of a rule: is {near} meant?"),
+                None => format!("unknown key {key:?} of a rule: its keys are {}", known.collect::<Vec<_>>().join(", ")),
+            };
+            fault(&name.span(), None, text);
+            continue;
+        }
+        let Some(text) = value.get_ref().as_str() else {
+            fault(&place, Some(key), format!("expected a text in quotes, not {}", in_words(value.get_ref())));
+            continue;
+        };
+        if let Err(wrong) = set(&mut rule, key, text) {
+            fault(&place, Some(key), wrong);
+        }
+    }
+    if let Some((key, text)) = rule.fault() {
+        let place =
+            keys.iter().find(|(name, _)| name.get_ref() == key).map_or_else(|| span.clone(), |(_, value)| value.span());
+        fault(&place, Some(key), text);
+    }
+    let has = |key: &str| keys.iter().any(|(name, _)| name.get_ref() == key);
+    if has("cache") && has("refuse") {
+        fault(span, None, "a rule has either cache or refuse".to_owned());
+    } else if faults.len() == before && !has("cache") && !has("refuse") {
+        let text = "a rule does nothing without cache or refuse".to_owned();
+        faults.push((span.clone(), file.fault(span, Some(KEY.to_owned()), text)));
+    }
+    rule
+}
+
+fn set(rule: &mut RuleText, key: &str, text: &str) -> Result<(), String> {
+    let value = Some(text.to_owned());
+    match key {
+        "digest" => rule.digest = value,
+        "user" => rule.user = value,
+        "database" => rule.database = value,
+        "table" => rule.table = value,
+        "query" => rule.query = value,
+        "application_name" => rule.application_name = value,
+        "refuse" => rule.refuse = value,
+        _ => {
+            let known = Caching::NAMES.into_iter().find(|(name, _)| *name == text);
+            let (_, caching) = known.ok_or_else(|| format!("{text:?}: expected \"auto\", \"always\" or \"never\""))?;
+            rule.cache = caching;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::definition::{command, settings};
+    use crate::config::file;
+
+    fn read(text: &str) -> Result<Vec<RuleText>, Vec<String>> {
+        let contents = file::parse(Path::new("f.toml"), text, &settings(&command()));
+        let faults = |faults: Vec<Fault>| faults.iter().map(ToString::to_string).collect();
+        contents.map(|contents| contents.rules).map_err(faults)
+    }
+
+    #[test]
+    fn rules_are_read_in_their_order() {
+        let text = "memory = \"1GiB\"\n[[rule]]\nuser = \"app\"\ncache = \"never\"\n[[rule]]\nquery = '^select'\nrefuse = 'no'\n";
+        let rules = read(text).expect("no fault");
+        let first = RuleText { user: Some("app".to_owned()), cache: Caching::Never, ..RuleText::default() };
+        let (query, refuse) = (Some("^select".to_owned()), Some("no".to_owned()));
+        assert_eq!(rules, [first, RuleText { query, refuse, ..RuleText::default() }]);
+        assert_eq!(read("memory = \"1GiB\""), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn faults_have_line_and_nearest_key() {
+        let text = "[[rule]]\nusr = \"a\"\ncache = \"nevr\"\n[[rule]]\nquery = \"a(\"\ncache = \"auto\"\n[[rule]]\ndigest = 5\n\
+                    refuse = \"x\"\n[[rule]]\ncache = \"auto\"\nrefuse = \"x\"\n[[rule]]\ntable = \"t\"\n";
+        assert_eq!(
+            read(text).expect_err("faults"),
+            [
+                "f.toml:2:1: unknown key \"usr\" of a rule: is user meant?",
+                "f.toml:3:9: rule.cache: \"nevr\": expected \"auto\", \"always\" or \"never\"",
+                "f.toml:5:9: rule.query: not a regular expression: unclosed group",
+                "f.toml:8:10: rule.digest: expected a text in quotes, not a number",
+                "f.toml:10:1: a rule has either cache or refuse",
+                "f.toml:13:1: rule: a rule does nothing without cache or refuse",
+            ]
+        );
+        assert_eq!(
+            read("[rule]\ncache = \"never\""),
+            Err(vec!["f.toml:1:1: rule: expected tables under [[rule]], not a section".to_owned()])
+        );
+        assert_eq!(
+            read("rule = [1]"),
+            Err(vec!["f.toml:1:9: rule: expected a table under [[rule]], not a number".to_owned()])
+        );
+    }
+}
