@@ -3,7 +3,9 @@
 #![no_main]
 
 use freshet_fuzz::{bounded, cuts};
-use freshet_wire::postgres::startup::{PACKET_BYTES_MAX, Session, Startup, packet_bytes, parse, set_minor, with_database};
+use freshet_wire::postgres::startup::{
+    PACKET_BYTES_MAX, Session, Startup, packet_bytes, parse, set_minor, with_database,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -86,7 +86,7 @@ impl MemoryBudget {
     /// Reserves memory for a result that is being read; false if too little is left.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
         let limit = self.memory_bytes();
-        let share = if self.wanted() > least(limit) { READ_SHARE } else { READ_SHARE_AT_LEAST };
+        let share = if limit - self.overhead_of(limit) > least(limit) { READ_SHARE } else { READ_SHARE_AT_LEAST };
         let fits = self.reserved.fetch_add(bytes, Relaxed) + bytes <= limit / share;
         if !fits {
             self.give_back(bytes);
@@ -108,7 +108,13 @@ impl MemoryBudget {
 
     fn wanted(&self) -> u64 {
         let limit = self.memory_bytes();
-        limit - self.overhead.load(Relaxed).min(limit - least(limit))
+        limit - self.overhead_of(limit)
+    }
+
+    /// The part of this limit that is not for entries. The caller reads the limit once, since it may change at any
+    /// time.
+    fn overhead_of(&self, limit: u64) -> u64 {
+        self.overhead.load(Relaxed).min(limit - least(limit))
     }
 }
 
@@ -133,7 +139,7 @@ impl<P: Payload> Cache<P> {
 
     /// By how much the budget of entries is below the limit.
     pub fn overhead(&self) -> u64 {
-        self.budget.memory_bytes() - self.budget.wanted()
+        self.budget.overhead_of(self.budget.memory_bytes())
     }
 
     /// Sets how much of the limit other parts use. Entries have the rest, but at least an eighth of the limit. One

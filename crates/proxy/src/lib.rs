@@ -27,7 +27,8 @@ pub use server::access::{AccessError, AccessRules, AccessSettings, Method, Users
 pub use server::console::Console;
 pub use server::databases::{Database, Databases, Family};
 pub use server::listener::{ListenAddress, ListenError, Listener, Target};
-pub use server::memory::{Member, ProcessMemory, Taken, keep_memory};
+pub use server::memory::{Member, Taken, keep_memory};
+pub use server::process_memory::ProcessMemory;
 pub use server::query_log::QueryLog;
 pub use server::scheduling_delay::SchedulingDelay;
 pub use server::switches::Switches;

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::metrics::Metrics;
 use crate::rules::{RuleText, RulesInForce};
 use crate::server::console::Console;
-use crate::server::memory::ProcessMemory;
+use crate::server::process_memory::ProcessMemory;
 use crate::server::query_log::QueryLog;
 use crate::server::scheduling_delay::SchedulingDelay;
 use crate::server::switches::Switches;

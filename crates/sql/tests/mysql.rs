@@ -787,7 +787,7 @@ fn pipes_by_mode() {
             let literals = lexed.literals.iter().map(ParameterValue::Literal);
             let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
             let bound = read_set.bind(&params, Client::PLAIN).unwrap();
-            bound.tags.iter().map(|tag| format!("{:?}", tag.rows)).collect::<String>()
+            format!("{:?}", bound.tags.iter().map(|tag| &tag.rows).collect::<Vec<_>>())
         });
         (lexed.normalized, read_set)
     };

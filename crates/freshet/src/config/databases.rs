@@ -13,9 +13,9 @@ use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
 use crate::config::definition::{command, key, option, settings};
+use crate::config::entry::{Entry, entry, unknown};
 use crate::config::fault::{Fault, Place};
-use crate::config::file::{self, Entry};
-use crate::config::resolve::Setting;
+use crate::config::setting::Setting;
 use crate::config::written::Written;
 use crate::serve::{ServeArgs, listen_addresses};
 
@@ -100,9 +100,9 @@ pub(super) fn entries(
             continue;
         };
         for (name, value) in keys_and_values {
-            match file::entry(file, name, value, &keys) {
+            match entry(file, name, value, &keys) {
                 Ok(entry) => entries.push(Entry { database: Some(number), ..entry }),
-                Err(text) if file::unknown(name, value, &keys).is_some() => fault(name.span(), None, text),
+                Err(text) if unknown(name, value, &keys).is_some() => fault(name.span(), None, text),
                 Err(text) => fault(value.span(), Some(name.get_ref().to_string()), text),
             }
         }
@@ -179,8 +179,16 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
         let (before, _) = all.split_at(at);
         let is_mysql = one.args.is_mysql();
         let same_family = |other: &&DatabaseConfig| other.args.is_mysql() == is_mysql;
-        if one.name.is_some() && before.iter().filter(same_family).any(|other| other.name == one.name) {
-            fault(one.place.clone(), "name", format!("{:?} is the name of an earlier [[{TABLE}]]", one.label()));
+        let label = one.label();
+        if let Some(earlier) = before.iter().find(|other| other.label() == label) {
+            let (place, whose) = match one.name {
+                Some(_) => (&one.place, format!("an earlier [[{TABLE}]]")),
+                None => (&earlier.place, "the database of upstream at the top".to_owned()),
+            };
+            let text = format!(
+                "{label:?} is the name of {whose}: choose another, metrics and /cachez tell databases apart by it"
+            );
+            fault(place.clone(), "name", text);
         }
         let slot = one.value("slot");
         if !slot.is_empty() && before.iter().filter(same_family).any(|other| other.value("slot") == slot) {
@@ -213,4 +221,42 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
         fault(one.place.clone(), "listen", text.to_owned());
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+
+    fn database(name: Option<&str>, upstream: &str, line: usize) -> DatabaseConfig {
+        let matches = command().try_get_matches_from(["freshet", "serve", "--upstream", upstream]).expect("arguments");
+        let serve = matches.subcommand_matches("serve").expect("serve");
+        DatabaseConfig {
+            name: name.map(str::to_owned),
+            listen: vec!["127.0.0.1:1".to_owned()].into_iter().filter(|_| upstream.starts_with("mysql")).collect(),
+            memory_min: 0,
+            memory_max: u64::MAX,
+            args: ServeArgs::from_arg_matches(serve).expect("settings"),
+            settings: Vec::new(),
+            own: Vec::new(),
+            place: Place::File { path: "f.toml".into(), line, column: 8 },
+        }
+    }
+
+    #[test]
+    fn labels_differ_between_all_databases() {
+        let faults = |all: &[DatabaseConfig]| faults(all, 1).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let postgres = database(Some("shop"), "postgres://f@h/live", 2);
+        let mysql = database(Some("shop"), "mysql://f@h/", 5);
+        let at_top = database(None, "postgres://f@h/shop", 0);
+        let other = database(Some("other"), "postgres://f@h/shop", 8);
+        let says = "choose another, metrics and /cachez tell databases apart by it";
+        let of_earlier = format!("f.toml:5:8: name: \"shop\" is the name of an earlier [[database]]: {says}");
+        let of_top = format!("f.toml:2:8: name: \"shop\" is the name of the database of upstream at the top: {says}");
+        assert_eq!(faults(&[postgres.clone(), mysql.clone()]), [of_earlier.as_str()]);
+        assert_eq!(faults(&[postgres.clone(), at_top.clone()]), [of_top.as_str()]);
+        assert_eq!(faults(&[postgres, mysql, at_top.clone()]), [of_earlier, of_top]);
+        assert!(faults(&[other, at_top]).is_empty());
+    }
 }

@@ -9,12 +9,14 @@
 mod commands;
 mod databases;
 mod definition;
+mod entry;
 mod fault;
 mod file;
 mod pgbouncer;
 mod resolve;
 mod rules;
 mod running;
+mod setting;
 mod show;
 mod written;
 

@@ -7,60 +7,16 @@ use std::path::{Path, PathBuf};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
-use freshet_net::{Upstream, mysql};
 use freshet_proxy::RuleText;
 
 use crate::config::databases::{self, DatabaseConfig};
 use crate::config::definition::{self, command, is_secret, key, settings};
+use crate::config::entry::{Entry, checked};
 use crate::config::fault::{Fault, Place};
-use crate::config::file::{self, Contents, Entry};
+use crate::config::file::{self, Contents};
+use crate::config::setting::{Setting, Source};
 use crate::logging::LogFormat;
 use crate::serve::ServeArgs;
-
-/// Where a value comes from. The earlier wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    CommandLine,
-    Environment,
-    File,
-    Default,
-}
-
-impl Source {
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::CommandLine => "command line",
-            Self::Environment => "environment",
-            Self::File => "file",
-            Self::Default => "default",
-        }
-    }
-}
-
-/// The value of one setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Setting {
-    pub(crate) key: String,
-    /// As it would be typed; empty if there is none.
-    pub(crate) value: String,
-    pub(crate) default: String,
-    pub(crate) source: Source,
-    pub(crate) secret: bool,
-    pub(super) place: Place,
-}
-
-impl Setting {
-    /// The value for people: without what must not be shown.
-    pub(crate) fn shown(&self) -> String {
-        if !self.secret || self.value.is_empty() {
-            return self.value.clone();
-        }
-        // Neither says user or password.
-        let mysql = mysql::Upstream::parse(&self.value).map(|upstream| upstream.to_string()).ok();
-        let upstream = mysql.or_else(|| Upstream::parse(&self.value).map(|upstream| upstream.to_string()).ok());
-        upstream.unwrap_or_else(|| "***".to_owned())
-    }
-}
 
 /// All settings, and what they are for the parts of the program.
 #[derive(Clone, Debug)]
@@ -91,7 +47,7 @@ pub(crate) fn environment_faults() -> Vec<Fault> {
     let fault = |arg: &Arg| {
         let variable = definition::variable(key(arg));
         let value = std::env::var(&variable).ok()?;
-        let text = file::checked(arg, &[value]).err()?;
+        let text = checked(arg, &[value]).err()?;
         Some(Fault { place: Place::Variable(variable), key: None, text })
     };
     settings(&command()).iter().filter_map(fault).collect()

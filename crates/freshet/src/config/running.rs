@@ -15,8 +15,9 @@ use freshet_proxy::{AccessError, Console, Database, Databases, Family};
 
 use crate::config::databases::{DatabaseConfig, TABLE};
 use crate::config::fault::{self, Fault};
-use crate::config::resolve::{Resolved, Setting, read};
+use crate::config::resolve::{Resolved, read};
 use crate::config::rules;
+use crate::config::setting::Setting;
 use crate::logging::{self, SetFilter};
 use crate::serve::{ServeArgs, nanos};
 
@@ -261,6 +262,11 @@ impl Running {
                     *was = setting.clone();
                 }
             }
+            let of_entry = of_entry(before).into_iter().zip(of_entry(now)).filter(|((_, was), (_, is))| was != is);
+            changes.extend(of_entry.map(|((key, was), (_, is))| {
+                let key = format!("{TABLE}.{}.{key}", now.label());
+                Change { key, before: was, now: is, in_force: false }
+            }));
             before.own.clone_from(&now.own);
             before.args.bypass = now.args.bypass;
         }
@@ -298,6 +304,16 @@ impl Running {
         }
         rows
     }
+}
+
+/// The keys of a `[[database]]` that are no settings and need a restart, sizes in bytes; empty: not there.
+fn of_entry(config: &DatabaseConfig) -> [(&'static str, String); 3] {
+    let size = |bytes: u64, absent: u64| if bytes == absent { String::new() } else { bytes.to_string() };
+    [
+        ("listen", config.listen.join(",")),
+        ("memory_min", size(config.memory_min, 0)),
+        ("memory_max", size(config.memory_max, u64::MAX)),
+    ]
 }
 
 /// The bypass, if a statement has switched it.

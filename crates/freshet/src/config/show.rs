@@ -81,6 +81,7 @@ fn example(arg: &Arg) -> String {
         "listen" => "127.0.0.1:6432".to_owned(),
         "http" => "127.0.0.1:9127".to_owned(),
         "workers" => "4".to_owned(),
+        "price" => "4.50 USD".to_owned(),
         key => {
             let name = arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
             name.filter(|name| !name.eq_ignore_ascii_case(key)).unwrap_or_else(|| "name".to_owned()).to_lowercase()

@@ -5,31 +5,20 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use freshet_proxy::{
-    AccessRules, Database, Databases, Family, ListenAddress, Listener, Member, ProcessMemory, QueryLog, Target,
-    keep_memory,
+    AccessRules, Database, Databases, Family, ListenAddress, Listener, Member, ProcessMemory, Target, keep_memory,
 };
 
 use crate::access::raise_descriptor_limit;
 use crate::allocator::Start;
 use crate::config::{DatabaseConfig, Resolved};
+use crate::serve::instance::Instance;
 use crate::serve::{Following, listen_addresses, mysql, postgres};
 use crate::web;
-
-/// What all databases share.
-pub(super) struct Common {
-    pub(super) rules: Arc<AccessRules>,
-    pub(super) memory: Arc<ProcessMemory>,
-    pub(super) query_log: Arc<QueryLog>,
-    /// The number of databases.
-    pub(super) count: u64,
-    /// Descriptors that the process may have open.
-    pub(super) files_max: usize,
-}
 
 /// Opens what the configuration names, but no connection.
 pub(crate) fn open(config: &Resolved) -> Result<Databases> {
     let files_max = raise_descriptor_limit();
-    let common = Common {
+    let instance = Instance {
         rules: AccessRules::new(&config.args.access.settings(files_max))?,
         memory: ProcessMemory::new(config.args.memory.0),
         query_log: Arc::default(),
@@ -39,15 +28,15 @@ pub(crate) fn open(config: &Resolved) -> Result<Databases> {
     let open = |config: &DatabaseConfig| {
         let name = config.label();
         let family = if config.args.is_mysql() {
-            mysql::open(config, &common).map(Family::MySql)
+            mysql::open(config, &instance).map(Family::MySql)
         } else {
-            postgres::open(config, &common).map(Family::Postgres)
+            postgres::open(config, &instance).map(Family::Postgres)
         };
         let family = family.with_context(|| format!("database {name}"))?;
         Ok(Database { name, family, takes_others: config.name.is_none() })
     };
     let all: Vec<Database> = config.databases.iter().map(open).collect::<Result<_>>()?;
-    Ok(Databases::new(all, common.rules, common.query_log))
+    Ok(Databases::new(all, instance.rules, instance.query_log))
 }
 
 /// Listens, and prints the addresses.

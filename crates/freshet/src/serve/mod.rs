@@ -4,6 +4,7 @@
 //! differences between the databases are in [`postgres`] and [`mysql`].
 
 pub(crate) mod databases;
+mod instance;
 pub(crate) mod mysql;
 pub(crate) mod postgres;
 
@@ -27,7 +28,7 @@ use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
 use crate::logging::SetFilter;
-use crate::serve::databases::Common;
+use crate::serve::instance::Instance;
 use crate::web::WebArgs;
 use crate::{logging, stop};
 
@@ -245,15 +246,15 @@ impl ServeArgs {
     }
 
     /// The state shared by the sessions and services of any upstream. `user` is the user in the URL.
-    fn shared(&self, dialect: Dialect, upstream: String, user: &str, common: &Common) -> Arc<Shared> {
+    fn shared(&self, dialect: Dialect, upstream: String, user: &str, instance: &Instance) -> Arc<Shared> {
         let (cache_faults, faults) = self.faults.switches();
         // Until it is divided by need.
-        let mut limits = Limits::with_memory(self.memory.0 / common.count);
+        let mut limits = Limits::with_memory(self.memory.0 / instance.count);
         limits.staleness_max = nanos(self.max_staleness);
         limits.keep = self.admission.into();
         let settings = Settings {
-            memory: common.memory.clone(),
-            query_log: common.query_log.clone(),
+            memory: instance.memory.clone(),
+            query_log: instance.query_log.clone(),
             admin_users: self.admin_users_or(user).into(),
             stats_users: self.stats_users.clone().into(),
             upstream,

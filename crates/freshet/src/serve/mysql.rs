@@ -11,7 +11,7 @@ use freshet_types::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
 use tracing::{Instrument as _, Span};
 
 use crate::config::DatabaseConfig;
-use crate::serve::databases::Common;
+use crate::serve::instance::Instance;
 use crate::serve::{Following, advance, apply, disconnected, ring, server_identity, suspended};
 
 /// The upstream of one server.
@@ -26,11 +26,11 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
 }
 
 /// Opens one server, but no connection.
-pub(super) fn open(config: &DatabaseConfig, common: &Common) -> Result<Arc<MySql>> {
+pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<MySql>> {
     let (args, upstream) = (&config.args, upstream(config)?);
-    let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user(), common);
-    let own = MySqlSettings { upstream, access: args.access.settings(common.files_max) };
-    Ok(Arc::new(MySql::new(shared, own, common.rules.clone())?))
+    let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user(), instance);
+    let own = MySqlSettings { upstream, access: args.access.settings(instance.files_max) };
+    Ok(Arc::new(MySql::new(shared, own, instance.rules.clone())?))
 }
 
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.

@@ -12,7 +12,7 @@ use freshet_types::{Commit, Dialect, Epoch, Lsn};
 use tracing::{Instrument as _, Span};
 
 use crate::config::DatabaseConfig;
-use crate::serve::databases::Common;
+use crate::serve::instance::Instance;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
 /// The upstream of one database.
@@ -37,18 +37,18 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
 }
 
 /// Opens one database, but no connection.
-pub(super) fn open(config: &DatabaseConfig, common: &Common) -> Result<Arc<Pg>> {
+pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<Pg>> {
     let (args, upstream) = (&config.args, upstream(config)?);
-    let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user, common);
+    let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user, instance);
     let own = PgSettings {
         publication: args.publication.clone(),
         prepared: args.prepared,
         triggers_sql: triggers::STATE_QUERY,
         triggers_again: (!args.prepared).then(|| (triggers::MISSING_QUERY, triggers::create_again())),
         upstream,
-        access: args.access.settings(common.files_max),
+        access: args.access.settings(instance.files_max),
     };
-    Ok(Arc::new(Pg::new(shared, own, common.rules.clone())?))
+    Ok(Arc::new(Pg::new(shared, own, instance.rules.clone())?))
 }
 
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.

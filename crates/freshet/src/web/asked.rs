@@ -17,9 +17,13 @@ impl Asked {
         Self { database: name }
     }
 
+    /// Whether it asks for this database, or for all.
+    pub(super) fn includes(&self, name: &str) -> bool {
+        self.database.as_ref().is_none_or(|asked| asked == name)
+    }
+
     pub(super) fn of(&self, databases: &Databases) -> Vec<Database> {
-        let wanted = |database: &&Database| self.database.as_ref().is_none_or(|name| *name == database.name);
-        databases.databases().iter().filter(wanted).cloned().collect()
+        databases.databases().iter().filter(|database| self.includes(&database.name)).cloned().collect()
     }
 }
 

@@ -1,7 +1,13 @@
-//! Connections to the web endpoints: bounded in number, closed when nothing moves on them, with TLS if there is a certificate.
+//! Connections to the web endpoints: bounded in number and in the time between answers, with TLS if there is a
+//! certificate.
+//!
+//! Of the bytes received between two answers only the first ones may prolong the time limit, so a client that sends its
+//! request in many small pieces cannot keep its place.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,7 +23,12 @@ use super::access::Access;
 
 /// Open at once. More wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
-/// A connection on which no byte moves for so long is closed. The dashboard's moves each second.
+/// Open at once from one address, except a loopback address. More are closed, so that places are left for others.
+const OF_ONE_ADDRESS_MAX: usize = 32;
+/// The time from the start of a connection to its first answer. The answer to a later request has at least as much, from
+/// the first bytes of the request.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+/// A connection on which nothing is written for so long is closed. The dashboard's events are written each second.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// After a failure to accept: most likely no more files may be open.
@@ -26,11 +37,33 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
+/// One of the places for connections, taken until this is dropped.
+struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_address: Arc<()>,
+}
+
 /// One connection.
 pub(super) struct Connection {
     io: Box<dyn Io>,
-    idle: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    deadline: Pin<Box<Sleep>>,
+    /// Something was written after the last byte was received.
+    answered: bool,
+    _place: Place,
+}
+
+/// How many connections each address has open: the references to its entry, without the entry's own.
+#[derive(Debug, Default)]
+struct Addresses(HashMap<IpAddr, Arc<()>>);
+
+impl Addresses {
+    /// None: the address has all it may have.
+    fn place(&mut self, from: IpAddr) -> Option<Arc<()>> {
+        self.0.retain(|_, open| Arc::strong_count(open) > 1);
+        let from = from.to_canonical();
+        let open = self.0.entry(from).or_default();
+        (from.is_loopback() || Arc::strong_count(open) <= OF_ONE_ADDRESS_MAX).then(|| open.clone())
+    }
 }
 
 /// Those that are ready to be served.
@@ -50,9 +83,17 @@ impl Connections {
 
 async fn accept_all(listener: TcpListener, access: Arc<Access>, ready: mpsc::Sender<(Connection, SocketAddr)>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(place) = places.clone().acquire_owned().await {
+    let mut addresses = Addresses::default();
+    while let Ok(of_all) = places.clone().acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, from)) => _ = tokio::spawn(open(stream, from, access.clone(), (place, ready.clone()))),
+            Ok((stream, from)) => {
+                let Some(of_address) = addresses.place(from.ip()) else {
+                    tracing::debug!(%from, "this address has too many connections to --http");
+                    continue;
+                };
+                let place = Place { _of_all: of_all, _of_address: of_address };
+                tokio::spawn(open(stream, from, access.clone(), (place, ready.clone())));
+            }
             Err(error) => {
                 tracing::debug!(%error, "no connection to --http can be accepted");
                 sleep(ACCEPT_PAUSE).await;
@@ -65,7 +106,7 @@ async fn open(
     stream: TcpStream,
     from: SocketAddr,
     access: Arc<Access>,
-    (place, ready): (OwnedSemaphorePermit, mpsc::Sender<(Connection, SocketAddr)>),
+    (place, ready): (Place, mpsc::Sender<(Connection, SocketAddr)>),
 ) {
     // What is written is whole answers and events.
     let _ = stream.set_nodelay(true);
@@ -76,7 +117,7 @@ async fn open(
             _ => return,
         },
     };
-    let connection = Connection { io, idle: Box::pin(sleep(IDLE_MAX)), _place: place };
+    let connection = Connection { io, deadline: Box::pin(sleep(REQUEST_MAX)), answered: false, _place: place };
     let _ = ready.send((connection, from)).await;
 }
 
@@ -98,33 +139,63 @@ impl Listener for Connections {
 }
 
 impl Connection {
-    fn moved<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    /// The result, or an error after the deadline.
+    fn in_time<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
-            self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
             return polled;
         }
-        self.idle.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.deadline.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.moved(polled, cx)
+        if polled.is_ready() && mem::take(&mut self.answered) {
+            let deadline = self.deadline.deadline().max(Instant::now() + REQUEST_MAX);
+            self.deadline.as_mut().reset(deadline);
+        }
+        self.in_time(polled, cx)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.moved(polled, cx)
+        if polled.is_ready() {
+            self.answered = true;
+            self.deadline.as_mut().reset(Instant::now() + IDLE_MAX);
+        }
+        self.in_time(polled, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let polled = Pin::new(&mut self.io).poll_flush(cx);
+        self.in_time(polled, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let polled = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.in_time(polled, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_has_a_part_of_the_places() {
+        let mut addresses = Addresses::default();
+        let mut opened = |from: &str, wanted: usize| -> Vec<Arc<()>> {
+            let from: IpAddr = from.parse().expect("an address");
+            (0..wanted).filter_map(|_| addresses.place(from)).collect()
+        };
+        let local = opened("127.0.0.1", CONNECTIONS_MAX);
+        let open = opened("192.0.2.1", CONNECTIONS_MAX);
+        assert_eq!((local.len(), open.len()), (CONNECTIONS_MAX, OF_ONE_ADDRESS_MAX));
+        assert_eq!((opened("::ffff:192.0.2.1", 1).len(), opened("192.0.2.2", 1).len()), (0, 1));
+        drop(open);
+        assert_eq!(opened("192.0.2.1", 1).len(), 1);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn bind(args: &WebArgs, databases: Arc<Databases>) -> Result<Op
     let mut router = router(&databases);
     // The dashboard shows the first database.
     if let Some(first) = databases.databases().first() {
-        let status = Arc::new(Status::new(first.family.shared().clone(), args.price.clone()));
+        let status = Arc::new(Status::new(first, args.price.clone()));
         tokio::spawn(status.sampler.clone().run());
         router = router.merge(dashboard(status));
     }
@@ -74,6 +74,7 @@ fn dashboard(status: Arc<Status>) -> Router {
         .route("/api/memory", get(status::memory_figures))
         .route("/api/sessions", get(status::sessions))
         .route("/api/streams", get(status::streams))
+        .route_layer(middleware::from_fn_with_state(status.clone(), status::only_first))
         .with_state(status);
     page::FILES.iter().fold(api, |router, file| router.route(file.path, get(|| async { file.answer() })))
 }

@@ -1,16 +1,18 @@
 //! `/api/status`: all that the dashboard shows, in one object. Parts of it: `/api/sessions`, `/api/streams`. `/api/events`: its samples as they come.
+//! All of these are about the first database of the configuration.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::middleware::Next;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use freshet_proxy::Shared;
+use freshet_proxy::{Database, Shared};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
@@ -18,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::api;
 use super::args::Price;
+use super::asked::Asked;
 use super::health::health;
 use super::sampler::Sampler;
 
@@ -29,20 +32,41 @@ const LISTED_MAX: usize = 100;
 /// What the endpoints read.
 #[derive(Debug)]
 pub(super) struct Status {
+    /// The name of the database that they are about.
+    database: String,
     pub(super) sampler: Arc<Sampler>,
     price: Option<Price>,
     listeners: Arc<Semaphore>,
 }
 
 impl Status {
-    pub(super) fn new(shared: Arc<Shared>, price: Option<Price>) -> Self {
+    pub(super) fn new(database: &Database, price: Option<Price>) -> Self {
+        let sampler = Arc::new(Sampler::new(database.family.shared().clone()));
         let listeners = Arc::new(Semaphore::new(LISTENERS_MAX));
-        Self { sampler: Arc::new(Sampler::new(shared)), price, listeners }
+        Self { database: database.name.clone(), sampler, price, listeners }
     }
 
     fn shared(&self) -> &Shared {
         &self.sampler.shared
     }
+}
+
+/// Stands before the endpoints: refuses a request for another database.
+pub(super) async fn only_first(
+    State(status): State<Arc<Status>>,
+    RawQuery(query): RawQuery,
+    request: Request,
+    next: Next,
+) -> Response {
+    if Asked::parse(query.as_deref()).includes(&status.database) {
+        return next.run(request).await;
+    }
+    let text = format!(
+        "this endpoint has only the first database of the configuration, {:?}; \
+         /api/queries, /api/advice, /cachez and /metrics have all\n",
+        status.database
+    );
+    (StatusCode::NOT_FOUND, text).into_response()
 }
 
 pub(super) async fn status(State(status): State<Arc<Status>>) -> Result<impl IntoResponse, StatusCode> {
@@ -55,6 +79,7 @@ fn status_text(status: &Status) -> String {
     let shared = status.shared();
     let history = status.sampler.history();
     let object = json!({
+        "database": status.database,
         "version": env!("CARGO_PKG_VERSION"),
         "upstream": shared.settings.upstream,
         "uptime_seconds": status.sampler.uptime().as_secs_f64(),

@@ -4,7 +4,7 @@
 //! before, up to a limit. Hashes of their values are in the keys of the statements that read them ([`super::session`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 
@@ -18,11 +18,25 @@ const FAILURES_MAX: u32 = 8;
 pub(crate) struct Named {
     names: ArcSwap<Vec<Box<str>>>,
     failures: AtomicU32,
-    /// A question within a transaction block has failed: none is asked there any more.
-    pub(crate) fails_in_blocks: AtomicBool,
+    /// Consecutive questions within transaction blocks that failed.
+    failures_in_blocks: AtomicU32,
 }
 
 impl Named {
+    /// Whether questions may be asked within transaction blocks, which end with a question that fails.
+    pub(crate) fn may_ask_in_blocks(&self) -> bool {
+        self.failures_in_blocks.load(Relaxed) <= FAILURES_MAX
+    }
+
+    /// A question within a transaction block has failed, or was answered.
+    pub(crate) fn asked_in_block(&self, failed: bool) {
+        if failed {
+            self.failures_in_blocks.fetch_add(1, Relaxed);
+        } else if self.failures_in_blocks.load(Relaxed) > 0 {
+            self.failures_in_blocks.store(0, Relaxed);
+        }
+    }
+
     /// The names to read. Two different lists never have the same length.
     pub(crate) fn names(&self) -> Arc<Vec<Box<str>>> {
         if self.failures.load(Relaxed) > FAILURES_MAX { Arc::default() } else { self.names.load_full() }

@@ -76,6 +76,10 @@ pub(crate) struct Routed {
     pub(crate) at_server: Option<String>,
 }
 
+fn addresses(pg: &Pg) -> Vec<impl PartialEq> {
+    pg.own.upstream.conninfo().hosts.iter().map(|host| host.address.clone()).collect()
+}
+
 impl Databases {
     /// The names of PostgreSQL databases must differ.
     pub fn new(all: Vec<Database>, rules: Arc<AccessRules>, query_log: Arc<QueryLog>) -> Self {
@@ -96,18 +100,24 @@ impl Databases {
     pub(crate) fn postgres(&self, name: &[u8]) -> Option<Routed> {
         let named = |database: &&Database| !database.takes_others && database.name.as_bytes() == name;
         let database = self.of_postgres().find(|(database, _)| named(database));
-        let (database, pg) = database.or_else(|| self.of_postgres().find(|(database, _)| database.takes_others))?;
+        let (database, pg) = database.or_else(|| self.by_name_at_server(name))?;
         let at_server = (!database.takes_others).then(|| pg.own.upstream.conninfo().database.clone());
         Some(Routed { state: pg.clone(), at_server })
+    }
+
+    /// The database that takes all other names; but the one that has another name here and this one at the same server, so that writes wait for the
+    /// stream that updates its cache.
+    fn by_name_at_server(&self, name: &[u8]) -> Option<(&Database, &Arc<Pg>)> {
+        let others = self.of_postgres().find(|(database, _)| database.takes_others)?;
+        let is_it =
+            |pg: &Pg| pg.own.upstream.conninfo().database.as_bytes() == name && addresses(pg) == addresses(others.1);
+        if is_it(others.1) { Some(others) } else { self.of_postgres().find(|(_, pg)| is_it(pg)).or(Some(others)) }
     }
 
     /// One database of each PostgreSQL server.
     pub(crate) fn postgres_servers(&self) -> Vec<&Arc<Pg>> {
         let mut servers: Vec<&Arc<Pg>> = Vec::new();
         for (_, pg) in self.of_postgres() {
-            let addresses = |pg: &Pg| -> Vec<_> {
-                pg.own.upstream.conninfo().hosts.iter().map(|host| host.address.clone()).collect()
-            };
             if !servers.iter().any(|other| addresses(other) == addresses(pg)) {
                 servers.push(pg);
             }

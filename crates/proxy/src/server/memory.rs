@@ -17,13 +17,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::server::memory::division::Division;
+use crate::server::process_memory::ProcessMemory;
 use crate::shared::Shared;
 
 mod division;
@@ -70,26 +70,6 @@ impl Overhead {
             all if all > limit + band => Some(others.saturating_sub(band)),
             _ => None,
         }
-    }
-}
-
-/// The memory limit of the process, which the databases share.
-#[derive(Debug)]
-pub struct ProcessMemory {
-    bytes: AtomicU64,
-    /// Notified when the limit has changed, or large entries were added.
-    changed: Notify,
-}
-
-impl ProcessMemory {
-    /// With this limit.
-    pub fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { bytes: bytes.into(), changed: Notify::new() })
-    }
-
-    /// The limit.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod listener;
 pub(crate) mod login_rate;
 pub(crate) mod memory;
 pub(crate) mod pre_auth;
+pub(crate) mod process_memory;
 pub(crate) mod query_log;
 pub(crate) mod scheduling_delay;
 pub(crate) mod sessions;

@@ -26,6 +26,9 @@ const PAUSED: u8 = 2;
 /// It has not looked since its last order.
 const NEWS: u8 = 4;
 
+/// The number of the last session of this process. Numbers differ between databases, too: an operator names a session by its number alone.
+static LAST_ID: AtomicU64 = AtomicU64::new(0);
+
 /// What a session is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
@@ -119,8 +122,8 @@ impl Link {
 #[derive(Debug, Default)]
 struct Open {
     sessions: BTreeMap<u64, Arc<Link>>,
-    /// The number of the last session.
-    last: u64,
+    /// How many sessions have begun.
+    begun: u64,
     /// All databases are paused.
     all_paused: bool,
     /// These are.
@@ -167,10 +170,10 @@ impl Sessions {
     /// A session begins.
     pub(crate) fn begin(&self, about: About) -> Listed<'_> {
         let mut open = self.open();
-        open.last += 1;
+        open.begun += 1;
         let paused = !about.console && open.is_paused(&about.database);
         let link = Arc::new(Link {
-            id: open.last,
+            id: LAST_ID.fetch_add(1, Relaxed) + 1,
             about,
             since: SystemTime::now(),
             orders: AtomicU8::new(if paused { PAUSED } else { 0 }),
@@ -189,7 +192,7 @@ impl Sessions {
 
     /// How many there were.
     pub(crate) fn begun(&self) -> u64 {
-        self.open().last
+        self.open().begun
     }
 
     /// Bytes that have come from clients and from servers.
@@ -318,8 +321,9 @@ mod tests {
         a.link.note_traffic(1, 2);
         b.link.note_traffic(10, 20);
         assert!(sessions.kill(a.link.id) && a.link.is_killed() && !b.link.is_killed());
+        let id = a.link.id;
         drop(a);
-        assert!(!sessions.kill(1) && sessions.all().len() == 1 && sessions.begun() == 2);
+        assert!(!sessions.kill(id) && sessions.all().len() == 1 && sessions.begun() == 2);
         assert_eq!(sessions.traffic(), [11, 22]);
         sessions.kill_all(Some("a"));
         assert!(!b.link.is_killed());

@@ -47,7 +47,10 @@ fn before_comment(text: &[u8]) -> Option<&[u8]> {
     let is_plain = !means_something(inside) && position(inside, b"*/").is_none();
     let is_certain = UNCERTAIN.iter().all(|mark| position(inside, mark).is_none());
     let has_versions = [b"/*!".as_slice(), b"/*M!"].iter().any(|mark| position(before, mark).is_some());
-    Some(before.trim_ascii_end()).filter(|before| is_plain && is_certain && !has_versions && !before.is_empty())
+    let before = before.trim_ascii_end();
+    // Behind `;` MySQL counts it as another statement; `--` may begin a comment only now.
+    let is_whole = !before.is_empty() && !before.ends_with(b";") && !before.ends_with(b"--");
+    Some(before).filter(|_| is_plain && is_certain && !has_versions && is_whole)
 }
 
 /// A hint, or code of some servers' versions.
@@ -86,6 +89,8 @@ mod tests {
         for text in [
             "select 1",
             "select 1;",
+            "select 1; /* a */",
+            "select 1 --/* a */",
             " select 1 ",
             "select '/* a */'",
             "select 1 /*+ a */",

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{SCHEMA, SEEN_WITHIN, never_hits, until_hit};
-use crate::support::{Database, Pair, RawClient, Version, eventually, on_both, rest};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both, rest};
 
 on_both!(
     changed_columns,
@@ -271,10 +271,13 @@ fn without_logical_decoding(version: Version) -> Result<()> {
     ensure!(c.value("select title from film where id = 1")? == "new", "a read without a stream");
     if pair.freshet.is_there() {
         // It says why, where an operator looks.
-        let status = format!("{:?}", c.query("SHOW FRESHET STATUS")?);
-        let health = pair.freshet.health()?.1;
-        ensure!(status.contains("wal_level"), "SHOW FRESHET STATUS does not say why: {status}");
-        ensure!(health.contains("wal_level"), "/health does not say why: {health}");
+        eventually(PATIENCE, || {
+            let status = format!("{:?}", c.query("SHOW FRESHET STATUS")?);
+            let health = pair.freshet.health()?.1;
+            ensure!(status.contains("wal_level"), "SHOW FRESHET STATUS does not say why: {status}");
+            ensure!(health.contains("wal_level"), "/health does not say why: {health}");
+            Ok(())
+        })?;
         let probes = pair.freshet.probes()?;
         ensure!(probes == [200, 200, 503], "/livez, /readyz, /cachez: {probes:?}");
         let log = pair.freshet.log();

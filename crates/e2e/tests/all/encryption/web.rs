@@ -1,15 +1,17 @@
 //! The web endpoints with TLS and a token: who is let in, and what is too large.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustls::ClientConfig;
 
-use super::handshakes::{encrypt, open};
+use super::handshakes::{Encrypted, encrypt, open};
 use super::link::Trust;
 use super::started;
 use super::workshop::{Workshop, text};
@@ -66,6 +68,30 @@ fn limits(web: &Web, token: &str) -> Result<()> {
     web.answers("/api/nothing", token, 404)
 }
 
+/// A request in many small pieces, which never ends: the connection is closed all the same.
+fn slow_request(mut stream: Encrypted) -> Result<()> {
+    stream.sock.set_read_timeout(Some(Duration::from_millis(500)))?;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: freshet\r\nX: ")?;
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(15) {
+        let waits = |kind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        match stream.write_all(b"x").and_then(|()| stream.read(&mut [0])) {
+            Err(error) if waits(error.kind()) => {}
+            Ok(1..) => bail!("it is answered"),
+            Ok(0) | Err(_) => return Ok(()),
+        }
+    }
+    bail!("a request that never ends keeps its connection")
+}
+
+/// Some endpoints have the first database only.
+fn other_database(web: &Web, token: &str) -> Result<()> {
+    for name in ["status", "events", "memory", "sessions", "streams"] {
+        web.answers(&format!("/api/{name}?database=other"), token, 404)?;
+    }
+    Ok(())
+}
+
 /// `freshet top` with a certificate's authority and the token, and without.
 fn top(web: &Web, authority: &Path, token_file: &Path) -> Result<()> {
     let program = program()?.context("no program")?;
@@ -105,6 +131,8 @@ fn web_endpoints() -> Result<()> {
     // As a browser does.
     let config = Trust::authority(&authority)?.offering(&[b"h2", b"http/1.1"]);
     let web = Web { freshet, config };
+    let slow = encrypt(open(web.freshet.http)?, web.config.clone())?;
+    let slow = thread::spawn(move || slow_request(slow));
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
     for path in ["/", "/uPlot.js", "/metrics", "/api/queries", "/api/advice", "/api/status", "/api/nothing"] {
         web.answers(path, "", 401)?;
@@ -122,9 +150,11 @@ fn web_endpoints() -> Result<()> {
     web.answers("/livez", "", 200)?;
     web.answers("/readyz", "", 200)?;
     limits(&web, &bearer)?;
+    other_database(&web, &bearer)?;
 
     top(&web, &authority.cert, &token_file)?;
     fs::write(&token_file, "another-token-of-this-test")?;
     eventually(PATIENCE, || web.answers("/api/status", &bearer, 401))?;
-    web.answers("/api/status", "Authorization: bearer another-token-of-this-test\r\n", 200)
+    web.answers("/api/status", "Authorization: bearer another-token-of-this-test\r\n", 200)?;
+    slow.join().ok().context("the slow request panicked")?
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::SCHEMA;
 use crate::clients::left_out;
 use crate::support::browser::{Driver, Window};
-use crate::support::{Database, PATIENCE, Pair, Version, eventually};
+use crate::support::{Database, PATIENCE, Pair, Version, eventually, pace};
 
 /// Selectors of what is looked at.
 const LINES: &str = "#queries-table tbody tr.row";
@@ -29,7 +29,7 @@ fn load(pair: &Pair, ends: &AtomicBool) -> Result<()> {
         if turn % 10 == 0 {
             c.query("select pg_sleep(0.01), clock_timestamp()")?;
         }
-        thread::sleep(Duration::from_millis(5));
+        pace(Duration::from_millis(5));
     }
     Ok(())
 }

@@ -81,6 +81,13 @@ fn a_commit_that_is_not_visible() -> Result<()> {
     let (mut reader, mut writer) = (pair.connect()?, pair.database.connect()?);
     until_hit(&pair, &mut reader, read)?;
     pair.database.server.set("synchronous_standby_names", "nobody")?;
+    // Commits wait only once the server's processes have noticed.
+    eventually(PATIENCE, || {
+        pair.database.connect()?.send(&query("update page set body = body where id = 2"))?;
+        let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
+        ensure!(pair.database.connect()?.value(waiting)? != "0", "no commit waits");
+        Ok(())
+    })?;
     writer.send(&query("update page set body = 'new' where id = 1"))?;
     eventually(PATIENCE, || {
         ensure!(pair.freshet.metrics()?.value("freshet_commits_unproven") > 0.0, "not delivered");

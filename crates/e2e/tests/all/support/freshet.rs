@@ -18,7 +18,7 @@ use super::http::{Metrics, get};
 use super::{Database, eventually};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Options for addresses that are free.
 pub(crate) const LISTEN: [&str; 4] = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 /// More log than this is not stored; no test writes as much.
@@ -89,7 +89,7 @@ impl Freshet {
         }
         // It has ended, most likely: its last words may still be on their way.
         let _ = eventually(LAST_WORDS_TIMEOUT, || {
-            ensure!(!self.log().is_empty(), "nothing yet");
+            ensure!(self.log().lines().any(|line| line.starts_with("freshet: ")), "nothing yet");
             Ok(())
         });
         bail!("Freshet does not say \"{what}…\"; its log:\n{}", self.log())

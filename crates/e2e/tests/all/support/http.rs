@@ -85,10 +85,20 @@ impl Metrics {
 
 /// The name of a sample without the label of the database, and that.
 fn without_database(name: &str) -> (String, String) {
-    let labelled = name.split_once("{database=\"").and_then(|(name, rest)| Some((name, rest.split_once('"')?)));
-    match labelled {
-        None => (name.to_owned(), String::new()),
-        Some((name, (database, "}"))) => (name.to_owned(), database.to_owned()),
-        Some((name, (database, more))) => (format!("{name}{{{}", more.trim_start_matches(',')), database.to_owned()),
+    let Some((before, rest)) = name.split_once("database=\"") else { return (name.to_owned(), String::new()) };
+    let (database, behind) = rest.split_once('"').unwrap_or((rest, ""));
+    let labels = format!("{}{}", before.trim_end_matches(','), behind);
+    (labels.replace("{,", "{").replace("{}", ""), database.to_owned())
+}
+
+#[test]
+fn the_label_of_the_database_is_taken_off() {
+    for (name, plain) in [
+        ("hits", "hits"),
+        ("hits{database=\"a\"}", "hits"),
+        ("passed{database=\"a\",reason=\"x\"}", "passed{reason=\"x\"}"),
+        ("bucket{le=\"1\",database=\"a\"}", "bucket{le=\"1\"}"),
+    ] {
+        assert_eq!(without_database(name).0, plain);
     }
 }

@@ -39,7 +39,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "struct Client has",
         "facts about a connection that the server tells one by one, in any combination",
     ),
-    ("struct size", "struct CodeScanner has", "a scanner: each flag says what stood before the byte at hand"),
 ];
 
 /// Which crates of the workspace each crate may use. `e2e` sits on top and may use all.

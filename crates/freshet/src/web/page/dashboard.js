@@ -73,6 +73,8 @@ let samples = [];
 let plots = null;
 let lastSample = 0;
 let source = null;
+// The first database of the configuration: all figures are about it. A digest is unique in one database only.
+let database = "";
 
 async function read(path) {
   const answer = await fetch(path, { cache: "no-store" });
@@ -115,6 +117,7 @@ async function connect() {
 function start(status) {
   plots ??= charts.create();
   samples = status.history;
+  database = status.database;
   lastSample = Date.now();
   set($("where"), `before ${status.upstream}`);
   set($("footer"), `Freshet ${status.version}, running for ${duration(status.uptime_seconds)}`);
@@ -139,7 +142,9 @@ setInterval(() => {
 setInterval(async () => {
   if (document.hidden || $("link").dataset.state !== "live") return;
   try {
-    const [queries, advice, memory, sessions, streams] = await Promise.all(["queries", "advice", "memory", "sessions", "streams"].map((name) => read(`/api/${name}`)));
+    const of = `?database=${encodeURIComponent(database)}`;
+    const names = ["queries", "advice", "memory", "sessions", "streams"];
+    const [queries, advice, memory, sessions, streams] = await Promise.all(names.map((name) => read(`/api/${name}${of}`)));
     tables({ queries, advice, memory, sessions, streams });
   } catch {
     // The events tell whether the connection is lost.

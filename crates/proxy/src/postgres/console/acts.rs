@@ -1,11 +1,10 @@
 //! What changes something: for admin users only.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{Command, Stop};
+use super::served::Instance;
 use super::{Answer, Wrong};
-use crate::postgres::Pg;
 use crate::postgres::console::show::HELP;
 
 /// How often PAUSE looks whether all sessions rest.
@@ -17,7 +16,11 @@ const IGNORED: [&str; 5] =
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// Runs a command of this user.
-pub(super) async fn act(shared: &Arc<Pg>, (user, is_admin): (&str, bool), command: &Command) -> Result<Answer, Wrong> {
+pub(super) async fn act(
+    instance: Instance<'_>,
+    (user, is_admin): (&str, bool),
+    command: &Command,
+) -> Result<Answer, Wrong> {
     match command {
         Command::Help => return Ok(Answer::Done("SHOW".to_owned(), Some(HELP))),
         Command::Set(key, _) if IGNORED.iter().any(|name| name.eq_ignore_ascii_case(key)) => {
@@ -27,9 +30,9 @@ pub(super) async fn act(shared: &Arc<Pg>, (user, is_admin): (&str, bool), comman
         _ if !is_admin => return Err(Wrong::new("admin access needed")),
         _ => tracing::info!("user \"{user}\" in the console: {command:?}"),
     }
-    let sessions = &shared.sessions;
+    let shared = instance.first;
     let tag = match command {
-        Command::Set(key, value) => set(shared, key, value)?,
+        Command::Set(key, value) => set(instance, key, value)?,
         Command::Reload => {
             let reloaded = shared.console.get().map_or_else(|| Ok(Vec::new()), |console| console.reload(user));
             let failed = |_| "RELOAD failed, see logs for additional details".to_owned();
@@ -38,18 +41,16 @@ pub(super) async fn act(shared: &Arc<Pg>, (user, is_admin): (&str, bool), comman
         }
         Command::Pause(database) => {
             let database = database.as_deref();
-            known(shared, "pause", database)?;
-            if sessions.is_all_paused() {
-                return Err(Wrong::new("already suspended/paused"));
-            }
-            sessions.pause(database);
-            while !sessions.is_at_rest(database) && is_paused(shared, database) {
+            known(instance, "pause", database)?;
+            not_all_paused(instance)?;
+            instance.pause(database);
+            while !instance.is_at_rest(database) && is_paused(instance, database) {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
             "PAUSE".to_owned()
         }
         Command::Resume(database) => {
-            if !sessions.resume(database.as_deref()) {
+            if !instance.resume(database.as_deref()) {
                 let not_paused = |name: &String| format!("database {name} is not paused");
                 let all = || "pooler is not paused/suspended".to_owned();
                 return Err(Wrong::new(database.as_ref().map_or_else(all, not_paused)));
@@ -57,22 +58,20 @@ pub(super) async fn act(shared: &Arc<Pg>, (user, is_admin): (&str, bool), comman
             "RESUME".to_owned()
         }
         Command::Reconnect(database) => {
-            known(shared, "reconnect", database.as_deref())?;
+            known(instance, "reconnect", database.as_deref())?;
             // Each connection to the database ends with its client, as in PgBouncer's session mode.
             "RECONNECT".to_owned()
         }
         Command::Kill(database) => {
-            known(shared, "kill", database.as_deref())?;
-            if sessions.is_all_paused() {
-                return Err(Wrong::new("already suspended/paused"));
-            }
-            sessions.pause(database.as_deref());
-            sessions.kill_all(database.as_deref());
+            known(instance, "kill", database.as_deref())?;
+            not_all_paused(instance)?;
+            instance.pause(database.as_deref());
+            instance.kill_all(database.as_deref());
             "KILL".to_owned()
         }
         Command::KillClient(id) => {
             let id = id.parse().map_err(|_| Wrong::new("invalid client pointer supplied"))?;
-            if !sessions.kill(id) {
+            if !instance.kill(id) {
                 return Err(Wrong::new("client not found"));
             }
             "KILL_CLIENT".to_owned()
@@ -86,32 +85,36 @@ pub(super) async fn act(shared: &Arc<Pg>, (user, is_admin): (&str, bool), comman
     Ok(Answer::Done(tag, None))
 }
 
-fn is_paused(shared: &Pg, database: Option<&str>) -> bool {
-    database.map_or_else(|| shared.sessions.is_all_paused(), |database| shared.sessions.is_paused(database))
+fn not_all_paused(instance: Instance<'_>) -> Result<(), Wrong> {
+    if instance.is_all_paused() { Err(Wrong::new("already suspended/paused")) } else { Ok(()) }
 }
 
-/// The database is the upstream's, or one that a session is in.
-fn known(shared: &Pg, what: &str, database: Option<&str>) -> Result<(), Wrong> {
+fn is_paused(instance: Instance<'_>, database: Option<&str>) -> bool {
+    database.map_or_else(|| instance.is_all_paused(), |database| instance.is_paused(database))
+}
+
+/// The database is one of the configuration, or one that a session is in.
+fn known(instance: Instance<'_>, what: &str, database: Option<&str>) -> Result<(), Wrong> {
     let Some(database) = database else { return Ok(()) };
     if database == "pgbouncer" {
         return Err(Wrong::new(format!("cannot {what} admin db: {database}")));
     }
-    let is_upstream = database == shared.own.upstream.conninfo().database;
-    if is_upstream || shared.sessions.all().iter().any(|link| link.about.database == database) {
+    let is_served = instance.all.iter().any(|served| served.name == database);
+    if is_served || instance.links().iter().any(|link| link.about.database == database) {
         return Ok(());
     }
     Err(Wrong::new(format!("no such database: {database}")))
 }
 
-fn set(shared: &Pg, key: &str, value: &str) -> Result<String, Wrong> {
+fn set(instance: Instance<'_>, key: &str, value: &str) -> Result<String, Wrong> {
     let is_on = match value.to_ascii_lowercase().as_str() {
         "1" | "on" | "true" => Some(true),
         "0" | "off" | "false" => Some(false),
         _ => None,
     };
     match (key.to_ascii_lowercase().as_str(), is_on, value.parse()) {
-        ("bypass", Some(on), _) => _ = shared.switches.set_bypass(on),
-        ("memory", _, Ok(bytes)) if bytes >= MEMORY_BYTES_MIN => _ = shared.set_memory(bytes),
+        ("bypass", Some(on), _) => instance.databases().for_each(|pg| _ = pg.switches.set_bypass(on)),
+        ("memory", _, Ok(bytes)) if bytes >= MEMORY_BYTES_MIN => _ = instance.first.set_memory(bytes),
         _ => return Err(Wrong::new("SET failed")),
     }
     Ok(format!("SET {key}={value}"))

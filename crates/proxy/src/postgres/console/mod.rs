@@ -10,9 +10,11 @@
 //! | the grammar | `command` |
 //! | SHOW | `show`, `stats`, `sockets` |
 //! | what changes something | `acts` |
+//! | the databases that it is about | `served` |
 
 mod acts;
 mod command;
+mod served;
 mod show;
 mod sockets;
 mod stats;
@@ -31,9 +33,11 @@ use tokio::time::timeout;
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::console::command::Command;
+use crate::postgres::console::served::Instance;
 use crate::postgres::login::Visitor;
 use crate::server::sessions::About;
 
+pub(crate) use served::Served;
 pub(crate) use stats::Averages;
 
 /// The version of PgBouncer whose console this is.
@@ -94,7 +98,7 @@ impl Portal {
 
 /// A connection to the console.
 struct Console<'a> {
-    shared: &'a Arc<Pg>,
+    instance: Instance<'a>,
     user: &'a str,
     is_admin: bool,
     out: Vec<u8>,
@@ -106,7 +110,7 @@ struct Console<'a> {
 
 /// Serves an operator until either side ends.
 pub(crate) async fn serve(visitor: Visitor, shared: &Arc<Pg>) {
-    let Visitor { mut client, user, is_admin, names } = visitor;
+    let Visitor { mut client, user, is_admin, names, served } = visitor;
     let about = About {
         user: user.clone(),
         database: names.database,
@@ -118,7 +122,8 @@ pub(crate) async fn serve(visitor: Visitor, shared: &Arc<Pg>) {
     };
     let listed = shared.sessions.begin(about);
     let (prepared, portals) = (HashMap::new(), HashMap::new());
-    let mut console = Console { shared, user: &user, is_admin, out: Vec::new(), prepared, portals, failed: false };
+    let instance = Instance { first: shared, all: &served };
+    let mut console = Console { instance, user: &user, is_admin, out: Vec::new(), prepared, portals, failed: false };
     let converse = Box::pin(console.converse(&mut client));
     let last_words = tokio::select! {
         ended = converse => {
@@ -279,8 +284,8 @@ impl Console<'_> {
     async fn run(&self, text: &str) -> Result<Option<Answer>, Wrong> {
         let Some(command) = Command::parse(text)? else { return Ok(None) };
         let answer = match command {
-            Command::Show(show) => show.answer(self.shared, self.is_admin)?,
-            command => acts::act(self.shared, (self.user, self.is_admin), &command).await?,
+            Command::Show(show) => show.answer(self.instance, self.is_admin)?,
+            command => acts::act(self.instance, (self.user, self.is_admin), &command).await?,
         };
         Ok(Some(answer))
     }

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 
 use freshet_wire::postgres::table::{Column, Type};
 
+use super::served::{Instance, Served};
 use super::sockets::{self, Ends};
 use super::{Answer, Rows, VERSION, Wrong, stats};
 use crate::postgres::Pg;
@@ -209,30 +210,30 @@ impl Show {
         }
     }
 
-    pub(super) fn answer(self, shared: &Arc<Pg>, is_admin: bool) -> Result<Answer, Wrong> {
+    pub(super) fn answer(self, instance: Instance<'_>, is_admin: bool) -> Result<Answer, Wrong> {
         let both = || {
-            let mut rows = sockets::rows(shared, Ends::Clients, true);
-            rows.extend(sockets::rows(shared, Ends::Servers, true));
+            let mut rows = sockets::rows(instance, Ends::Clients, true);
+            rows.extend(sockets::rows(instance, Ends::Servers, true));
             rows
         };
         let rows = match self {
             Self::ActiveSockets | Self::Sockets => both(),
-            Self::Clients => sockets::rows(shared, Ends::Clients, false),
-            Self::Servers => sockets::rows(shared, Ends::Servers, false),
-            Self::Config => config(shared),
-            Self::Databases => databases(shared),
+            Self::Clients => sockets::rows(instance, Ends::Clients, false),
+            Self::Servers => sockets::rows(instance, Ends::Servers, false),
+            Self::Config => config(instance.first),
+            Self::Databases => databases(instance),
             Self::Fds if !is_admin => return Err(Wrong::new("admin access needed")),
             // Freshet hands no sockets over, has no peers, and leaves names to the system.
             Self::Fds | Self::PeerPools | Self::Peers | Self::DnsHosts | Self::DnsZones => Vec::new(),
-            Self::Lists => lists(shared),
-            Self::Mem => memory(shared),
-            Self::Pools => pools(shared),
-            Self::State => state(shared),
-            Self::Stats => stats::rows(shared, true, true),
-            Self::StatsAverages => stats::rows(shared, false, true),
-            Self::StatsTotals => stats::rows(shared, true, false),
-            Self::Totals => stats::by_name(shared),
-            Self::Users => users(shared),
+            Self::Lists => lists(instance),
+            Self::Mem => memory(instance),
+            Self::Pools => pools(instance),
+            Self::State => state(instance),
+            Self::Stats => stats::rows(instance, true, true),
+            Self::StatsAverages => stats::rows(instance, false, true),
+            Self::StatsTotals => stats::rows(instance, true, false),
+            Self::Totals => stats::by_name(instance),
+            Self::Users => users(instance),
             Self::Version => vec![vec![Some(format!("PgBouncer {VERSION} (Freshet {})", env!("CARGO_PKG_VERSION")))]],
             Self::Parameter(at) => {
                 PARAMETERS.get(at).map(|(_, value)| vec![Some((*value).to_owned())]).into_iter().collect()
@@ -252,44 +253,55 @@ fn config(shared: &Pg) -> Rows {
     settings.into_iter().map(|[key, value, default, changeable, ..]| row([key, value, default, changeable])).collect()
 }
 
-/// The upstream's database, those that sessions are in, and the console's.
-fn databases(shared: &Pg) -> Rows {
-    let conninfo = shared.own.upstream.conninfo();
+/// The databases of the configuration, those that sessions are in, and the console's; by name.
+fn databases(instance: Instance<'_>) -> Rows {
+    let mut rows = BTreeMap::new();
+    for served in instance.all {
+        let links = served.pg.sessions.all();
+        let names = links.iter().map(|link| link.about.database.as_str()).chain([served.name.as_str()]);
+        for name in names.collect::<BTreeSet<_>>() {
+            rows.insert(name.to_owned(), database(instance, served, &links, name));
+        }
+    }
+    if let Some(first) = instance.all.first() {
+        rows.insert("pgbouncer".to_owned(), database(instance, first, &instance.links(), "pgbouncer"));
+    }
+    rows.into_values().collect()
+}
+
+/// The row of a name, which leads to this database.
+fn database(instance: Instance<'_>, served: &Served, links: &[Arc<Link>], name: &str) -> Vec<Option<String>> {
+    let conninfo = served.pg.own.upstream.conninfo();
     let (host, port) = conninfo.hosts.first().map_or((None, 0), |host| {
         let path = host.address.socket_path().and_then(|path| path.parent().map(|p| p.display().to_string()));
         (Some(path.unwrap_or_else(|| host.address.server_name().to_owned())), host.address.port())
     });
-    let all = shared.sessions.all();
-    let names: BTreeSet<&str> =
-        all.iter().map(|link| link.about.database.as_str()).chain([conninfo.database.as_str(), "pgbouncer"]).collect();
-    let row = |name: &str| {
-        let is_console = name == "pgbouncer";
-        let clients = all.iter().filter(|link| link.about.database == name).count();
-        let paused = !is_console && shared.sessions.is_paused(name);
-        let own = |text: &str| is_console.then(|| text.to_owned());
-        let mut row = vec![
-            Some(name.to_owned()),
-            if is_console { None } else { host.clone() },
-            Some(port.to_string()),
-            Some(name.to_owned()),
-            own("pgbouncer"),
-        ];
-        let figures: [usize; 4] = [0; 4];
-        row.extend(figures.map(|n| Some(n.to_string())));
-        row.extend([Some(if is_console { "statement" } else { "session" }.to_owned()), None]);
-        let servers = if is_console { 0 } else { clients };
-        row.extend([0, servers, 0, clients, usize::from(paused), 0].map(|n| Some(n.to_string())));
-        row
-    };
-    names.into_iter().map(row).collect()
+    let is_console = name == "pgbouncer";
+    let clients = links.iter().filter(|link| link.about.database == name).count();
+    let paused = !is_console && instance.is_paused(name);
+    let own = |text: &str| is_console.then(|| text.to_owned());
+    let at_server = if name == served.name { conninfo.database.as_str() } else { name };
+    let mut row = vec![
+        Some(name.to_owned()),
+        if is_console { None } else { host },
+        Some(port.to_string()),
+        Some(at_server.to_owned()),
+        own("pgbouncer"),
+    ];
+    let figures: [usize; 4] = [0; 4];
+    row.extend(figures.map(|n| Some(n.to_string())));
+    row.extend([Some(if is_console { "statement" } else { "session" }.to_owned()), None]);
+    let servers = if is_console { 0 } else { clients };
+    row.extend([0, servers, 0, clients, usize::from(paused), 0].map(|n| Some(n.to_string())));
+    row
 }
 
-fn lists(shared: &Pg) -> Rows {
-    let all = shared.sessions.all();
+fn lists(instance: Instance<'_>) -> Rows {
+    let all = instance.links();
     let servers = all.iter().filter(|link| !link.about.console).count();
     let lists = [
-        ("databases", databases(shared).len()),
-        ("users", users(shared).len()),
+        ("databases", databases(instance).len()),
+        ("users", users(instance).len()),
         ("peers", 0),
         ("pools", by_pool(&all).len()),
         ("peer_pools", 0),
@@ -307,10 +319,11 @@ fn lists(shared: &Pg) -> Rows {
 }
 
 /// Cached results and what is known of statements, in units of a byte.
-fn memory(shared: &Pg) -> Rows {
-    let used = shared.cache.levels(shared.clock.now()).bytes;
-    let limit = shared.cache.limits().memory_bytes;
-    let statements = shared.statement_bytes();
+fn memory(instance: Instance<'_>) -> Rows {
+    let sum = |of: fn(&Pg) -> u64| instance.databases().map(|pg| of(pg)).sum::<u64>();
+    let used = sum(|pg| pg.cache.levels(pg.clock.now()).bytes);
+    let limit = sum(|pg| pg.cache.limits().memory_bytes);
+    let statements = sum(|pg| pg.statement_bytes());
     let text = |n: u64| n.to_string();
     vec![
         row(["cache".to_owned(), text(1), text(used), text(limit.saturating_sub(used)), text(limit)]),
@@ -329,11 +342,11 @@ fn by_pool(all: &[Arc<Link>]) -> BTreeMap<(&str, &str), usize> {
     pools
 }
 
-fn pools(shared: &Pg) -> Rows {
-    let all = shared.sessions.all();
+fn pools(instance: Instance<'_>) -> Rows {
+    let all = instance.links();
     let row = |((database, user), clients): ((&str, &str), usize)| {
         let is_console = database == "pgbouncer";
-        let is_paused = !is_console && shared.sessions.is_paused(database);
+        let is_paused = !is_console && instance.is_paused(database);
         let (active, waiting) = if is_paused { (0, clients) } else { (clients, 0) };
         let servers = if is_console { 0 } else { clients };
         let mut row = vec![Some(database.to_owned()), Some(user.to_owned())];
@@ -345,10 +358,11 @@ fn pools(shared: &Pg) -> Rows {
 }
 
 /// Users with sessions, and those who may use the console.
-fn users(shared: &Pg) -> Rows {
-    let all = shared.sessions.all();
+fn users(instance: Instance<'_>) -> Rows {
+    let all = instance.links();
     let listed = |users: &std::sync::RwLock<Vec<String>>| users.read().unwrap_or_else(PoisonError::into_inner).clone();
-    let (admins, readers) = (listed(&shared.settings.admin_users), listed(&shared.settings.stats_users));
+    let settings = &instance.first.settings;
+    let (admins, readers) = (listed(&settings.admin_users), listed(&settings.stats_users));
     let names: BTreeSet<&str> = all
         .iter()
         .map(|link| link.about.user.as_str())
@@ -365,8 +379,8 @@ fn users(shared: &Pg) -> Rows {
     names.into_iter().map(row).collect()
 }
 
-fn state(shared: &Pg) -> Rows {
-    let paused = shared.sessions.is_all_paused();
+fn state(instance: Instance<'_>) -> Rows {
+    let paused = instance.is_all_paused();
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     [("active", !paused), ("paused", paused), ("suspended", false)]
         .map(|(key, is)| row([key.to_owned(), yes(is)]))

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use freshet_wire::postgres::table::{Column, Type};
 
 use super::Rows;
-use crate::postgres::Pg;
+use super::served::Instance;
 use crate::server::calendar::Moment;
 use crate::server::sessions::Link;
 
@@ -63,13 +63,13 @@ pub(super) enum Ends {
 }
 
 /// The rows. `sockets`: with the columns of SHOW SOCKETS.
-pub(super) fn rows(shared: &Pg, ends: Ends, sockets: bool) -> Rows {
-    let all = shared.sessions.all();
+pub(super) fn rows(instance: Instance<'_>, ends: Ends, sockets: bool) -> Rows {
+    let all = instance.links();
     let shown = all.iter().filter(|link| ends == Ends::Clients || !link.about.console);
-    shown.map(|link| row(shared, link, ends, sockets)).collect()
+    shown.map(|link| row(instance, link, ends, sockets)).collect()
 }
 
-fn row(shared: &Pg, link: &Link, ends: Ends, sockets: bool) -> Vec<Option<String>> {
+fn row(instance: Instance<'_>, link: &Link, ends: Ends, sockets: bool) -> Vec<Option<String>> {
     let about = &link.about;
     let is_client = ends == Ends::Clients;
     let (own, peer, is_encrypted) = match ends {
@@ -78,7 +78,7 @@ fn row(shared: &Pg, link: &Link, ends: Ends, sockets: bool) -> Vec<Option<String
     };
     let address = |address: Option<std::net::SocketAddr>| address.map_or("unix".to_owned(), |a| a.ip().to_string());
     let port = |address: Option<std::net::SocketAddr>| address.map_or(0, |a| a.port()).to_string();
-    let is_waiting = is_client && !about.console && shared.sessions.is_paused(&about.database);
+    let is_waiting = is_client && !about.console && instance.is_paused(&about.database);
     let state = match (is_waiting, sockets, is_client) {
         (true, false, _) => "waiting",
         (true, true, _) => "cl_waiting",

@@ -10,6 +10,7 @@ use freshet_types::Nanos;
 use freshet_wire::postgres::table::{Column, Type};
 
 use super::Rows;
+use super::served::{Instance, Served};
 use crate::postgres::Pg;
 
 /// PgBouncer's `stats_period`: averages reach back at least so far.
@@ -104,8 +105,8 @@ const TOTAL_NAMES: [&str; NAMES] = [
     "ps_bind_count",
 ];
 
-/// The figures since the start, and their averages.
-fn figures(shared: &Pg) -> (Figures, Figures) {
+/// The figures since the start, and by how much they have grown in the time of the averages.
+fn figures(shared: &Pg) -> (Figures, Grown) {
     let metrics = &shared.metrics;
     let [from_clients, from_servers] = shared.sessions.traffic();
     let queries = metrics.hits() + metrics.fills() + metrics.passed();
@@ -113,24 +114,22 @@ fn figures(shared: &Pg) -> (Figures, Figures) {
     let micros = Duration::try_from_secs_f64(took).map_or(0, |took| took.as_micros() as u64);
     let sent = from_servers + metrics.hit_bytes();
     let now = [shared.sessions.begun(), queries, queries, from_clients, sent, micros, micros, 0, 0, 0, 0];
-    (now, shared.averages.of(shared.clock.now(), now))
+    (now, shared.averages.grown(shared.clock.now(), now))
 }
 
-impl Averages {
-    /// Averages from the last but one period until now.
-    fn of(&self, at: Nanos, now: Figures) -> Figures {
-        let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let [older, newer] = &mut *before;
-        let (since, then) = *older;
-        if at.saturating_sub(newer.0) >= PERIOD {
-            *older = *newer;
-            *newer = (at, now);
-        }
-        let nanos = u128::from(at.saturating_sub(since).max(1));
-        let grown: Vec<u64> = now.iter().zip(then).map(|(now, then)| now.saturating_sub(then)).collect();
-        let queries = grown.get(QUERIES).copied().unwrap_or_default();
+/// By how much figures have grown in so many nanoseconds.
+#[derive(Clone, Copy, Default)]
+struct Grown {
+    nanos: Nanos,
+    by: Figures,
+}
+
+impl Grown {
+    fn averages(self) -> Figures {
+        let nanos = u128::from(self.nanos.max(1));
+        let queries = self.by.get(QUERIES).copied().unwrap_or_default();
         let mut averages = Figures::default();
-        for (index, (average, grown)) in averages.iter_mut().zip(grown).enumerate() {
+        for (index, (average, grown)) in averages.iter_mut().zip(self.by).enumerate() {
             *average = if TIMES.contains(&index) {
                 grown.checked_div(queries).unwrap_or_default()
             } else {
@@ -141,22 +140,51 @@ impl Averages {
     }
 }
 
-/// The row of the upstream's database: these of both.
-pub(super) fn rows(shared: &Pg, totals: bool, averages: bool) -> Rows {
-    let (total, average) = figures(shared);
-    let mut row = vec![Some(shared.own.upstream.conninfo().database.clone())];
-    row.extend(total.iter().filter(|_| totals).chain(average.iter().filter(|_| averages)).map(|n| Some(n.to_string())));
-    vec![row]
+fn add(sums: &mut Figures, figures: Figures) {
+    sums.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
 }
 
-/// SHOW TOTALS: a row for each figure.
-pub(super) fn by_name(shared: &Pg) -> Rows {
-    let (total, average) = figures(shared);
+impl Averages {
+    /// From the last but one period until now.
+    fn grown(&self, at: Nanos, now: Figures) -> Grown {
+        let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let [older, newer] = &mut *before;
+        let (since, then) = *older;
+        if at.saturating_sub(newer.0) >= PERIOD {
+            *older = *newer;
+            *newer = (at, now);
+        }
+        let mut by = now;
+        by.iter_mut().zip(then).for_each(|(now, then)| *now = now.saturating_sub(then));
+        Grown { nanos: at.saturating_sub(since), by }
+    }
+}
+
+/// A row for each database of the configuration: these of both.
+pub(super) fn rows(instance: Instance<'_>, totals: bool, averages: bool) -> Rows {
+    let row = |Served { name, pg }: &Served| {
+        let (total, grown) = figures(pg);
+        let average = grown.averages();
+        let figures = total.iter().filter(|_| totals).chain(average.iter().filter(|_| averages));
+        [name.clone()].into_iter().chain(figures.map(u64::to_string)).map(Some).collect()
+    };
+    instance.all.iter().map(row).collect()
+}
+
+/// SHOW TOTALS: a row for each figure, of all databases together.
+pub(super) fn by_name(instance: Instance<'_>) -> Rows {
+    let (mut total, mut all) = (Figures::default(), Grown::default());
+    for pg in instance.databases() {
+        let (figures, grown) = figures(pg);
+        add(&mut total, figures);
+        add(&mut all.by, grown.by);
+        all.nanos = all.nanos.max(grown.nanos);
+    }
     let rows = |prefix: &'static str, figures: Figures| {
         let row = move |(name, n): (&str, u64)| vec![Some(format!("{prefix}_{name}")), Some(n.to_string())];
         TOTAL_NAMES.into_iter().zip(figures).map(row)
     };
-    rows("total", total).chain(rows("avg", average)).collect()
+    rows("total", total).chain(rows("avg", all.averages())).collect()
 }
 
 #[cfg(test)]
@@ -167,11 +195,11 @@ mod tests {
     fn averages_are_of_seconds_and_of_statements() {
         let averages = Averages::default();
         let figures = |n: u64| [n, n, n, n, n, 10 * n, 10 * n, 0, 0, 0, 0];
-        assert_eq!(averages.of(10_000_000_000, figures(100)), [10, 10, 10, 10, 10, 10, 10, 0, 0, 0, 0]);
+        assert_eq!(averages.grown(10_000_000_000, figures(100)).averages(), [10, 10, 10, 10, 10, 10, 10, 0, 0, 0, 0]);
         // The second period begins, and the first is still counted.
-        assert_eq!(averages.of(PERIOD, figures(120))[0], 2);
-        assert_eq!(averages.of(2 * PERIOD, figures(240))[0], 2);
-        assert_eq!(averages.of(2 * PERIOD + 1, figures(240))[0], 2, "since the first period's end");
-        assert_eq!(averages.of(2 * PERIOD + 1, figures(120))[5], 0, "no statement");
+        assert_eq!(averages.grown(PERIOD, figures(120)).averages()[0], 2);
+        assert_eq!(averages.grown(2 * PERIOD, figures(240)).averages()[0], 2);
+        assert_eq!(averages.grown(2 * PERIOD + 1, figures(250)).averages()[0], 2, "since the first period's end");
+        assert_eq!(averages.grown(2 * PERIOD + 1, figures(120)).averages()[5], 0, "no statement");
     }
 }

@@ -47,6 +47,8 @@ pub(crate) use lookup::Question;
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a role's name (`NAMEDATALEN - 1`).
 const NAME_BYTES_MAX: usize = 63;
+/// With several servers, a client that cancels waits no longer than this for all of them.
+const CANCEL_WAIT: Duration = Duration::from_millis(500);
 
 /// Access control.
 #[derive(Debug)]
@@ -241,7 +243,7 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
     };
     let names = Names::of(&packet);
     let is_console = names.database == console::DATABASE;
-    // The console tells of the first database, and its users are those of that.
+    // The users of the console are those of the first database.
     let routed = match databases.first_of_postgres().filter(|_| is_console) {
         Some(first) => Ok((first, packet)),
         None => route(packet, databases),
@@ -258,7 +260,10 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
     if is_console {
         let login = timeout(LOGIN_TIMEOUT, console::log_in(&mut client, &packet, &tls, &shared)).await;
         return match login.unwrap_or_else(|_| Err(timed_out())) {
-            Ok((user, is_admin)) => Some(Entered::Console(Visitor { client, user, is_admin, names }, shared)),
+            Ok((user, is_admin)) => {
+                let served = console::served(databases);
+                Some(Entered::Console(Visitor { client, user, is_admin, names, served }, shared))
+            }
             Err(refusal) => {
                 refuse(&mut client, &refusal, &shared).await;
                 None
@@ -297,10 +302,11 @@ fn route(packet: Vec<u8>, databases: &Databases) -> Result<(Arc<Pg>, Vec<u8>), R
 }
 
 /// Sends a cancel request to all servers at once: it does not say in words that Freshet could read which session it means, and a server ignores a
-/// request whose key is not one of its own. One that is down must not delay the others.
+/// request whose key is not one of its own. One that hangs delays neither the others nor, for long, the client: its request goes on behind.
 async fn cancel(databases: &Databases, packet: &[u8]) {
     let (done, mut all_done) = tokio::sync::mpsc::channel::<()>(1);
-    for pg in databases.postgres_servers() {
+    let servers = databases.postgres_servers();
+    for &pg in &servers {
         let (pg, packet, done) = (pg.clone(), packet.to_vec(), done.clone());
         freshet_net::spawn(async move {
             if let Err(error) = freshet_net::postgres::cancel(&pg.own.upstream, &packet).await {
@@ -310,8 +316,13 @@ async fn cancel(databases: &Databases, packet: &[u8]) {
         });
     }
     drop(done);
-    // None, once no task has its sender any more.
-    all_done.recv().await;
+    // It ends once no task has its sender any more.
+    let delivered = all_done.recv();
+    if servers.len() > 1 {
+        let _ = timeout(CANCEL_WAIT, delivered).await;
+    } else {
+        delivered.await;
+    }
 }
 
 async fn refuse(client: &mut Peer, refusal: &Refusal, shared: &Pg) {

@@ -113,8 +113,7 @@ impl Session {
         if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
             return Ok(self.send_lead(leading));
         }
-        let flushes = ends_with_flush(messages);
-        if flushes && !self.may_end_early(&statements) {
+        if ends_with_flush(messages) && !self.may_end_early(&statements) {
             return Err(Reason::MessageShape);
         }
         if is_one_never_cached && let Some(step) = self.without_context(groups, &statements)? {

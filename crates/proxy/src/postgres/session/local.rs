@@ -7,7 +7,6 @@
 //! not certain (savepoints, other settings) the rest of the block passes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_sql::{Effect, Isolation};
 use freshet_types::CatalogVersion;
@@ -37,7 +36,7 @@ impl Session {
         let follows = effect == Effect::Settings
             && self.pipeline.last_is_first_of_client()
             && settings.temporary.is_some()
-            && !self.shared.named.fails_in_blocks.load(Relaxed);
+            && self.shared.named.may_ask_in_blocks();
         let Some(block) = self.transaction.block_mut().filter(|block| follows && block.reads_committed()) else {
             return false;
         };

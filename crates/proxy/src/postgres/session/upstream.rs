@@ -1,6 +1,6 @@
 //! The upstream's answers: forwarded in order, kept on the way, or swallowed.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use freshet_types::{Reason, Visible};
 use freshet_wire::postgres::backend;
@@ -354,7 +354,7 @@ impl Session {
             }
             Ask::Local => {
                 let failed = row.is_none() && !self.transaction.block().is_some_and(Block::has_failed);
-                self.shared.named.fails_in_blocks.fetch_or(failed, Relaxed);
+                self.shared.named.asked_in_block(failed);
                 self.local_known(Answer::read(&columns));
             }
             Ask::Context => {
