@@ -28,4 +28,4 @@ pub use position::{CommitId, End, Epoch, GtidSet, Lsn, Nanos, Snapshot, Visible,
 pub use reason::Reason;
 pub use stored_code::{StoredCode, Temporaries};
 pub use tag::{Columns, ComparedColumn, Image, Images, NamedRows, RowSet, RowTest, Tag, Term, Test};
-pub use value::{Value, ValueType};
+pub use value::{Value, ValueType, civil};

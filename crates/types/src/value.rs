@@ -11,6 +11,7 @@ mod moment;
 mod numbers;
 
 use moment::Moment;
+pub use moment::civil;
 pub(crate) use moment::{floor_to, part_of};
 
 /// How the values of a column compare.

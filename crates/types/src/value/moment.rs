@@ -184,8 +184,8 @@ pub(super) fn text(micros: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}.{fraction:06}", seconds % 60)
 }
 
-/// Year, month and day.
-fn civil(days: i64) -> (i64, i64, i64) {
+/// Year, month and day of a day counted from 1970-01-01, which is 0.
+pub fn civil(days: i64) -> (i64, i64, i64) {
     // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days: years begin with March.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
