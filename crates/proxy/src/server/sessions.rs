@@ -84,6 +84,11 @@ impl Link {
         self.orders.load(Acquire) & order != 0
     }
 
+    /// Whether it has any order, or has not looked since the last.
+    pub(crate) fn has_orders(&self) -> bool {
+        self.orders.load(Acquire) != 0
+    }
+
     /// An order has come since this was last asked.
     pub(crate) fn take_news(&self) -> bool {
         self.has(NEWS) && self.orders.fetch_and(!NEWS, AcqRel) & NEWS != 0
@@ -135,6 +140,12 @@ struct Open {
 impl Open {
     fn is_paused(&self, database: &str) -> bool {
         self.all_paused || self.paused.contains(database)
+    }
+
+    /// The sessions of a database, or of all, but those of the console.
+    fn clients(&self, database: Option<&str>) -> impl Iterator<Item = &Arc<Link>> {
+        let is_of = move |link: &&Arc<Link>| !link.about.console && database.is_none_or(|d| d == link.about.database);
+        self.sessions.values().filter(is_of)
     }
 }
 
@@ -215,41 +226,32 @@ impl Sessions {
 
     /// Ends all sessions of a database, or of all. Those of the console stay.
     pub(crate) fn kill_all(&self, database: Option<&str>) {
-        self.clients(database).for_each(|link| link.order(KILLED, 0));
-    }
-
-    fn clients(&self, database: Option<&str>) -> impl Iterator<Item = Arc<Link>> {
-        let is_of = move |link: &Arc<Link>| !link.about.console && database.is_none_or(|d| d == link.about.database);
-        self.all().into_iter().filter(is_of)
+        self.open().clients(database).for_each(|link| link.order(KILLED, 0));
     }
 
     // --- pausing -------------------------------------------------------------------------------------------
 
-    /// Pauses a database, or all.
+    /// Pauses a database, or all. The orders are given under the lock, so that those of a RESUME at the same moment come all before or all behind.
     pub(crate) fn pause(&self, database: Option<&str>) {
-        {
-            let mut open = self.open();
-            match database {
-                Some(database) => _ = open.paused.insert(database.to_owned()),
-                None => open.all_paused = true,
-            }
+        let mut open = self.open();
+        match database {
+            Some(database) => _ = open.paused.insert(database.to_owned()),
+            None => open.all_paused = true,
         }
-        // Those that begin now are paused already.
-        self.clients(database).for_each(|link| link.order(PAUSED, 0));
+        open.clients(database).for_each(|link| link.order(PAUSED, 0));
     }
 
     /// Ends the pause of a database, or of all; false: there was none.
     pub(crate) fn resume(&self, database: Option<&str>) -> bool {
-        let was_paused = {
-            let mut open = self.open();
-            match database {
-                Some(database) => open.paused.remove(database),
-                // Those that were paused by name stay so, as in PgBouncer.
-                None => std::mem::take(&mut open.all_paused),
-            }
+        let mut open = self.open();
+        let was_paused = match database {
+            Some(database) => open.paused.remove(database),
+            // Those that were paused by name stay so, as in PgBouncer.
+            None => std::mem::take(&mut open.all_paused),
         };
-        let goes_on = |link: &Arc<Link>| !self.is_paused(&link.about.database);
-        self.clients(database).filter(goes_on).for_each(|link| link.order(0, PAUSED));
+        let goes_on = |link: &&Arc<Link>| !open.is_paused(&link.about.database);
+        open.clients(database).filter(goes_on).for_each(|link| link.order(0, PAUSED));
+        drop(open);
         self.resumed.notify_waiters();
         was_paused
     }
@@ -266,7 +268,7 @@ impl Sessions {
 
     /// Whether all sessions of the paused database, or of all, have nothing to finish. A connection for replication is not waited for.
     pub(crate) fn is_at_rest(&self, database: Option<&str>) -> bool {
-        self.clients(database).all(|link| link.about.replication || link.parked.load(Acquire))
+        self.open().clients(database).all(|link| link.about.replication || link.parked.load(Acquire))
     }
 
     /// Returns when the database is not paused.

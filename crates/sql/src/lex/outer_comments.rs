@@ -15,7 +15,16 @@ const UNCERTAIN: [&[u8]; 6] = [b"\n", b"\r", b"--", b"#", b"/*!", b"/*M!"];
 const COMMENTS_MAX: usize = 4;
 
 /// The text without comments at its beginning and at its end; as it is, if it has none or they may mean something.
+#[inline]
 pub fn without_outer_comments(text: &[u8]) -> &[u8] {
+    match text {
+        // By far the most texts begin with a letter and end with another byte than these.
+        [b'a'..=b'z' | b'A'..=b'Z' | b'(', .., last] if !matches!(last, b'/' | b';' | b' ' | b'\t'..=b'\r') => text,
+        _ => search(text),
+    }
+}
+
+fn search(text: &[u8]) -> &[u8] {
     let mut rest = text;
     for _ in 0..COMMENTS_MAX {
         let Some(behind) = behind_comment(rest) else { break };

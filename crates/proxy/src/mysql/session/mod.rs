@@ -230,18 +230,18 @@ impl Session {
     fn count_hit(&self, body: &Body) {
         let took = self.count_served(body.frames().len());
         body.note_hit(self.worker, took);
-        self.log_query(&body.source.query, took.nanos, Some(body.frames().len()));
+        if self.shared.settings.query_log.wants(took.nanos) {
+            self.log_query(&body.source.query, took.nanos, Some(body.frames().len()));
+        }
     }
 
-    /// Logs the statement, if it took long enough for the query log. `hit`: bytes from the cache.
+    /// The statement took long enough for the query log. `hit`: bytes from the cache.
     fn log_query(&self, query: &Arc<NormalizedQuery>, took: Nanos, hit: Option<usize>) {
-        if self.shared.settings.query_log.wants(took) {
-            self.shared.settings.query_log.note(|| {
-                let (user, address) = (self.server.about.user.clone(), self.client.socket().peer_ip());
-                let database = self.server.about.database.clone().unwrap_or_default();
-                Record { who: Who { id: 0, user, database, address }, query: query.clone(), took, hit }
-            });
-        }
+        self.shared.settings.query_log.note(|| {
+            let (user, address) = (self.server.about.user.clone(), self.client.socket().peer_ip());
+            let database = self.server.about.database.clone().unwrap_or_default();
+            Record { who: Who { id: 0, user, database, address }, query: query.clone(), took, hit }
+        });
     }
 
     /// So many bytes from the cache are in the output; how long that took.

@@ -156,7 +156,9 @@ impl Session {
         let (was, passes, sent_at) = (self.status, fill.is_none(), self.now());
         let done = self.answer(kind, To::Client { fill: Some(&mut fill), impure: mark.writes }).await?;
         let took = self.now().saturating_sub(sent_at);
-        self.log_query(&statement.query, took, None);
+        if self.shared.settings.query_log.wants(took) {
+            self.log_query(&statement.query, took, None);
+        }
         if passes {
             let took = took.into();
             statement.query.figures.pass_answers.note(took);

@@ -98,12 +98,10 @@ pub(crate) enum Batch<'a> {
     },
     /// They can be answered from the cache: there is an execution.
     Candidate {
-        /// All bytes, `Sync` included.
+        /// All bytes, with the `Sync`, or the `Flush` ([`ends_with_flush`]).
         bytes: usize,
         /// Its beginning.
         lead: Lead,
-        /// They end with `Flush`; `Sync` is still to come.
-        flushes: bool,
     },
 }
 
@@ -220,7 +218,7 @@ impl<'a> Scan<'a, '_> {
         // What a portal with a name holds can be asked for later, unless it is closed.
         let all_end = groups.iter().all(|group| group.closes || group.bind.portal.is_empty());
         match parse {
-            None if !groups.is_empty() && all_end => Batch::Candidate { bytes, lead, flushes: false },
+            None if !groups.is_empty() && all_end => Batch::Candidate { bytes, lead },
             Some((parse, _)) if groups.is_empty() && !lead.closes => {
                 Batch::Prepare { parse, describe: described.is_some(), bytes }
             }
@@ -233,12 +231,15 @@ impl<'a> Scan<'a, '_> {
     /// `Flush` has come, the last of so many bytes. What only the server can answer is not told from the rest then.
     fn flush(self, bytes: usize) -> Batch<'a> {
         match self.end(bytes) {
-            Batch::Candidate { bytes, lead: Lead { bytes: 0, closes: false }, .. } => {
-                Batch::Candidate { bytes, lead: Lead::default(), flushes: true }
-            }
+            candidate @ Batch::Candidate { lead: Lead { bytes: 0, closes: false }, .. } => candidate,
             _ => Batch::Other,
         }
     }
+}
+
+/// The messages of a batch end with `Flush`; its `Sync` is still to come.
+pub(super) fn ends_with_flush(messages: &[u8]) -> bool {
+    messages.len().checked_sub(HEADER_BYTES).and_then(|at| messages.get(at)) == Some(&frontend::FLUSH)
 }
 
 /// What is not may be an error that the server tells before the message is whole.
@@ -274,7 +275,7 @@ mod tests {
             Batch::Incomplete { .. } => "incomplete",
             Batch::Other => "other",
             Batch::Prepare { .. } => "prepare",
-            Batch::Candidate { flushes: true, .. } => "flushed",
+            Batch::Candidate { bytes, .. } if ends_with_flush(&messages[..bytes]) => "flushed",
             Batch::Candidate { .. } => {
                 if groups.len() == 1 {
                     "one"

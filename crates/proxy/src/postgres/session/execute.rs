@@ -7,11 +7,11 @@ use freshet_sql::{Admin, Isolation};
 use freshet_types::Reason;
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::HEADER_BYTES;
-use freshet_wire::postgres::frontend::{self, Parse};
+use freshet_wire::postgres::frontend::Parse;
 use smallvec::SmallVec;
 
 use crate::postgres::session::Session;
-use crate::postgres::session::batch::{self, Batch, Describe, Group, Groups, Lead};
+use crate::postgres::session::batch::{self, Batch, Describe, Group, Groups, Lead, ends_with_flush};
 use crate::postgres::session::client::Step;
 use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::execution::Execution;
@@ -55,22 +55,32 @@ impl Session {
             Batch::Incomplete { whole } if !self.client.has_ended() && self.wait_for_rest(whole) => (Ok(Step::Wait), 0),
             Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
-            Batch::Candidate { bytes, lead, flushes } => {
+            Batch::Candidate { bytes, lead } => {
                 let messages = input.get(..bytes).unwrap_or_default();
-                let mut outcome = self.candidate(&groups, messages, lead);
-                if outcome.is_err()
-                    && let Some(step) = self.refuse_batch(&groups, messages.get(..lead.bytes).filter(|_| lead.closes))
-                {
-                    outcome = Ok(step);
-                }
-                match (outcome, groups.as_slice()) {
-                    (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes && !flushes => {
-                        self.pass_execution(group, messages, reason);
-                        (Ok(Step::Done), bytes)
-                    }
-                    (outcome, _) => (outcome, if self.client.leads_batch() { lead.bytes } else { bytes }),
-                }
+                let outcome = self.candidate(&groups, messages, lead);
+                let outcome = outcome.or_else(|reason| self.pass_candidate(&groups, messages, lead, reason));
+                (outcome, if self.client.leads_batch() { lead.bytes } else { bytes })
             }
+        }
+    }
+
+    /// A batch is not answered from the cache, nor kept. A single execution passes as such; Err: the batch passes message by message.
+    fn pass_candidate(
+        &mut self,
+        groups: &[Group<'_>],
+        messages: &[u8],
+        lead: Lead,
+        reason: Reason,
+    ) -> Result<Step, Reason> {
+        if let Some(step) = self.refuse_batch(groups, messages.get(..lead.bytes).filter(|_| lead.closes)) {
+            return Ok(step);
+        }
+        match groups {
+            [group @ Group { parse: None, .. }] if !lead.closes && !ends_with_flush(messages) => {
+                self.pass_execution(group, messages, reason);
+                Ok(Step::Done)
+            }
+            _ => Err(reason),
         }
     }
 
@@ -431,11 +441,6 @@ impl Session {
 
 /// The last message of an answer that stopped at the most rows asked for.
 const SUSPENDED: &[u8] = b"s\0\0\0\x04";
-
-/// The messages of a batch end with `Flush`, not with `Sync`.
-fn ends_with_flush(messages: &[u8]) -> bool {
-    messages.len().checked_sub(HEADER_BYTES).and_then(|at| messages.get(at)) == Some(&frontend::FLUSH)
-}
 
 /// What is looked up and kept.
 fn executions<'a>(groups: &'a [Group<'_>], statements: &'a [Arc<Statement>]) -> impl Iterator<Item = Execution<'a>> {

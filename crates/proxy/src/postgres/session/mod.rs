@@ -154,9 +154,11 @@ impl Session {
                 continue;
             }
             self.leave_if_drained();
-            self.park();
-            if self.link.is_killed() {
-                return Ok(self.end_by_order().await?);
+            if self.link.has_orders() {
+                self.park();
+                if self.link.is_killed() {
+                    return Ok(self.end_by_order().await?);
+                }
             }
             if self.is_over() {
                 let _ = self.server.socket().flush().await;

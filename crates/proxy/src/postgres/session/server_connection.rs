@@ -203,13 +203,20 @@ impl ServerConnection {
 
     /// The context becomes the one for the rules in force.
     pub(super) fn follow_rules(&mut self, shared: &Pg) {
-        let Known::Context(context, under) = &self.settings.known else { return };
-        if context.rules != shared.rules.generation() {
-            self.settings.known = match shared.contexts.under_rules(context, &shared.rules, &self.who()) {
-                Ok(context) => Known::Context(context, *under),
-                Err(reason) => Known::Unknowable(reason),
-            };
+        if let Known::Context(context, _) = &self.settings.known
+            && context.rules != shared.rules.generation()
+        {
+            self.come_under_rules(shared);
         }
+    }
+
+    #[cold]
+    fn come_under_rules(&mut self, shared: &Pg) {
+        let Known::Context(context, under) = &self.settings.known else { return };
+        self.settings.known = match shared.contexts.under_rules(context, &shared.rules, &self.who()) {
+            Ok(context) => Known::Context(context, *under),
+            Err(reason) => Known::Unknowable(reason),
+        };
     }
 
     /// The number of the settings of the session, if they are known: [`Context::settings`].

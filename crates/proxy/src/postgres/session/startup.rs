@@ -28,12 +28,7 @@ use crate::server::sessions::{About, Link};
 /// Serves one connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: usize) {
     // In a box of its own: the login's state is large, and gone before the session begins.
-    let admitted = match Box::pin(admit(socket, &databases)).await {
-        None => return,
-        Some(Entered::Console(visitor, shared)) => return Box::pin(console::serve(visitor, &shared)).await,
-        Some(Entered::Session(admitted)) => admitted,
-    };
-    drop(databases);
+    let Some(admitted) = Box::pin(enter(socket, databases)).await else { return };
     let shared = admitted.shared.clone();
     if let Some(counters) = shared.metrics.worker(worker) {
         counters.sessions.fetch_add(1, Relaxed);
@@ -43,6 +38,17 @@ pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: u
     }
     if let Some(counters) = shared.metrics.worker(worker) {
         counters.sessions.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Lets the client in; None: it is gone, or was served by the console.
+async fn enter(socket: Incoming, databases: Arc<Databases>) -> Option<Admitted> {
+    match admit(socket, &databases).await? {
+        Entered::Session(admitted) => Some(admitted),
+        Entered::Console(visitor, shared) => {
+            console::serve(visitor, &shared).await;
+            None
+        }
     }
 }
 
