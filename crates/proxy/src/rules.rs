@@ -1,7 +1,7 @@
 //! Rules of the operator: which statements are cached by the usual reckoning, always, or never, and which are refused. The first rule
 //! that matches a statement and its session decides.
 //!
-//! A hit pays nothing for them. What a rule says of a statement depends on the session only by user, database and application name:
+//! A hit pays one comparison for them. What a rule says of a statement depends on the session only by user, database and application name:
 //! its *class* names the rules that match these. Sessions with the same settings but of different classes have different contexts
 //! ([`crate::session::context`]), and the context is part of every key. So an entry is found only where the same rules hold as where it was
 //! filled, and a result that is never cached is never found. A change of the rules gives all sessions new contexts.

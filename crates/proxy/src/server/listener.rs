@@ -55,10 +55,17 @@ pub enum Target {
 }
 
 impl Target {
-    async fn serve(self, socket: Incoming, worker: usize) {
+    /// Serves a connection in a task of its own. Each family has tasks of its own kind, so that a poll leads straight into the session.
+    fn spawn(self, socket: Incoming, worker: usize, load: Arc<AtomicUsize>) {
         match self {
-            Self::Postgres(databases) => crate::postgres::session::serve(socket, databases, worker).await,
-            Self::MySql(mysql) => mysql::session::serve(socket, mysql, worker).await,
+            Self::Postgres(databases) => freshet_net::spawn(async move {
+                crate::postgres::session::serve(socket, databases, worker).await;
+                load.fetch_sub(1, Relaxed);
+            }),
+            Self::MySql(mysql) => freshet_net::spawn(async move {
+                mysql::session::serve(socket, mysql, worker).await;
+                load.fetch_sub(1, Relaxed);
+            }),
         }
     }
 }
@@ -243,11 +250,7 @@ impl Worker {
             let _ = report.send(Ok(()));
             let error = worker.run(async move {
                 while let Some((socket, target)) = incoming.recv().await {
-                    let load = worker_load.clone();
-                    freshet_net::spawn(async move {
-                        target.serve(socket, at).await;
-                        load.fetch_sub(1, Relaxed);
-                    });
+                    target.spawn(socket, at, worker_load.clone());
                 }
             });
             tracing::error!(%error, "a worker has ended");

@@ -386,6 +386,7 @@ impl Session {
     }
 
     /// The client has the answer to the last of these executions, and the server has not, or ends it.
+    #[inline(never)]
     fn note_unseen(&mut self, groups: &[Group<'_>], messages: &[u8]) {
         if let Some(group) = groups.last()
             && let Some(messages) = messages.get(group.at..messages.len().saturating_sub(HEADER_BYTES))

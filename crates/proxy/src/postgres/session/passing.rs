@@ -70,9 +70,11 @@ impl Session {
     /// The batch that is open only reads, and all that was sent of it has been answered: a `Sync` of Freshet's own ends it, so that what comes next
     /// may be answered from the cache. The client's own finds nothing to end.
     pub(crate) fn end_flushed_reads(&mut self) {
+        if !self.client.passes_batch() {
+            return;
+        }
         let Some(Unit::Client(unit)) = self.pipeline.back() else { return };
-        let ends = unit.fills.may_end && unit.response == Response::Owed(0) && !unit.portals.is_suspended;
-        if !ends || !self.client.passes_batch() {
+        if !unit.fills.may_end || unit.response != Response::Owed(0) || unit.portals.is_suspended {
             return;
         }
         self.client.begin_batch(OpenBatch::Leads);
