@@ -162,6 +162,10 @@ impl Shared {
     /// Statements that pass for a reason that can be mended, the one first on which the database has spent most time.
     pub fn advice(&self, max: usize) -> Vec<Advice> {
         let mut all: Vec<Advice> = self.registry.queries().iter().filter_map(|query| Advice::of(query)).collect();
+        if self.trouble().is_none() {
+            // It is over.
+            all.retain(|advice| !matches!(advice.reason, Reason::NoStream | Reason::LeaseExpired));
+        }
         all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         all.truncate(max);
         all

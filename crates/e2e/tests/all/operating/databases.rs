@@ -130,8 +130,12 @@ fn each_has_its_own_cache_and_stream() -> Result<()> {
         ready(&freshet, name)?;
     }
     // Who is down is named, and takes nobody out of the load balancer.
-    let (status, body) = freshet.health()?;
-    ensure!(status == 503 && body.starts_with("not caching: late\n") && body.contains("\nshop: ready\n"), "{body}");
+    eventually(PATIENCE, || {
+        let (status, body) = freshet.health()?;
+        let is_named = body.starts_with("not caching: late\n") && body.contains("\nshop: ready\n");
+        ensure!(status == 503 && is_named, "{body}");
+        Ok(())
+    })?;
     ensure!(freshet.probes()? == [200, 200, 503]);
     ensure!(get(freshet.http, "/cachez?database=nobody")?.0 == 404);
 
@@ -232,8 +236,11 @@ fn comes_and_goes(freshet: &Freshet, stage: &Stage, mut all: impl FnMut() -> Res
     ensure!(sqlstate(&refused).as_deref() == Some("08006"), "{refused:?}");
     late.server.start()?;
     ready(freshet, "late")?;
-    let (status, body) = freshet.health()?;
-    ensure!(status == 200 && body.starts_with("ready\n"), "{body}");
+    eventually(PATIENCE, || {
+        let (status, body) = freshet.health()?;
+        ensure!(status == 200 && body.starts_with("ready\n"), "{body}");
+        Ok(())
+    })?;
     let mut client = connect(freshet, late, "late")?;
     hits(freshet, "late", "late", || client.value(READ))?;
     late.server.stop(StopMode::Immediate)?;
