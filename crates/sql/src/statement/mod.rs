@@ -5,6 +5,7 @@
 //! transaction control, writes with known effects, names of temporary objects and the statements that Freshet answers itself.
 
 pub(crate) mod admin;
+pub(crate) mod between_symmetric;
 pub(crate) mod clock_text;
 pub(crate) mod effect;
 pub(crate) mod effect_in_catalog;

@@ -12,7 +12,7 @@ use crate::statement::parser_bounds::{NAME_LEN_MAX, NESTING_MAX, is_too_long};
 use crate::statement::relations::ONLY;
 use crate::statement::template::{Parsed, Template};
 use crate::statement::transaction::Bracket;
-use crate::statement::{mysql, show_setting, write_effects};
+use crate::statement::{between_symmetric, mysql, show_setting, write_effects};
 use freshet_types::{Dialect, Reason};
 use sqlparser::ast::{Query, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
@@ -174,7 +174,7 @@ pub(crate) fn precedes_relation(token: &Token<'_>) -> bool {
 }
 
 pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
-    let mut text = String::new();
+    let (mut text, mut symmetric) = (String::new(), 0);
     for (at, token) in tokens.iter().enumerate() {
         if token.spaced {
             text.push(' ');
@@ -184,6 +184,10 @@ pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
             Kind::Word if token.text == "only" && before.is_some_and(precedes_relation) => {
                 text.extend(["\"", ONLY, "\"."]);
             }
+            Kind::Word if between_symmetric::is_symmetric(token, before) => {
+                text.push_str("not");
+                symmetric += 1;
+            }
             // The parser and the server may disagree on the end of this constant.
             Kind::OpaqueText => text.push_str(" '?'"),
             _ => text.push_str(token.text),
@@ -192,7 +196,7 @@ pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
     let parser = Parser::new(&PostgreSqlDialect {}).with_recursion_limit(NESTING_MAX);
     let mut statements = parser.try_with_sql(&text).ok()?.parse_statements().ok()?;
     match (statements.pop(), statements.is_empty()) {
-        (Some(Statement::Query(query)), true) => Some(*query),
+        (Some(Statement::Query(query)), true) => between_symmetric::expand(*query, symmetric),
         _ => None,
     }
 }

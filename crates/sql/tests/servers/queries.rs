@@ -198,11 +198,11 @@ impl Queries<'_> {
             0..=2 => format!("{column} = {x}"),
             3 => format!("{x} = {column}"),
             4 | 5 => format!("{column} IN ({x}, {y})"),
-            6 | 7 => format!("{column} BETWEEN {x} AND {y}"),
+            6 | 7 => format!("{column} {} {x} AND {y}", self.between()),
             8..=10 => format!("{column} {compares} {x}"),
             11 => format!("{x} {compares} {column}"),
             12 => format!("{column} = {other}"),
-            13 => format!("{column} NOT BETWEEN {x} AND {y}"),
+            13 => format!("{column} NOT {} {x} AND {y}", self.between()),
             14 => format!("{column} <> {x}"),
             _ if self.postgres => format!("{column} = ANY('{{2026-01-01,\"2026-01-02 00:00:00\", NULL}}')"),
             _ => format!("{column} <=> {x}"),
@@ -259,16 +259,20 @@ impl Queries<'_> {
             5 => format!("{x} = {column}"),
             6 | 7 => format!("{column} IN ({x}, {y})"),
             8 => format!("{column} IN ({x}, {y}, {z})"),
-            9 => format!("{column} BETWEEN {x} AND {y}"),
+            9 => format!("{column} {} {x} AND {y}", self.between()),
             10 | 11 => format!("{column} {compares} {x}"),
             12 => format!("{x} {compares} {column}"),
             13 => format!("{column} = {x} OR {column} = {y}"),
             14..=17 => format!("{column} = {other}"),
-            18 => format!("{column} NOT BETWEEN {x} AND {y}"),
+            18 => format!("{column} NOT {} {x} AND {y}", self.between()),
             19 => format!("{column} NOT IN ({x}, {y})"),
             20 => format!("{column} {} {x}", self.random.one_of(&["<>", "!="])),
-            _ => format!("{column} BETWEEN {y} AND {other}"),
+            _ => format!("{column} {} {y} AND {other}", self.between()),
         }
+    }
+
+    fn between(&mut self) -> &'static str {
+        if self.postgres && self.random.below(3) == 0 { "BETWEEN SYMMETRIC" } else { "BETWEEN" }
     }
 
     fn text_atom(&mut self, alias: &str) -> String {
