@@ -218,7 +218,48 @@ fn moments_of_mysql() {
             let read_set = read_set(dialect, &format!("SELECT {column} FROM x WHERE {column} > ?"));
             assert_eq!(read_set.positions(&[value], zoned).is_some(), expected, "{dialect:?} {column} {micros:?}");
         }
+        fractions(dialect);
     }
+}
+
+/// A limit with a fraction in binary form may be any value of its second.
+fn fractions(dialect: Dialect) {
+    let zoned = Client { utc: true, ..Client::PLAIN };
+    let at = |column: &str, compares: &str, micros: i64| {
+        let value = Parameter { value: ParameterValue::Fraction(micros), declared_type: 0 };
+        read_set(dialect, &format!("SELECT {column} FROM x WHERE {column} {compares} ?")).positions(&[value], zoned)
+    };
+    let ten = 1_893_492_000_000_000; // 2030-01-01 10:00:00
+    for (column, expected) in [("t", true), ("z", true), ("d", false), ("n", false)] {
+        assert_eq!(at(column, ">", ten + 1).is_some(), expected, "{dialect:?} {column}");
+    }
+    assert_eq!(at("z", ">", 5), None, "a time stamp at the edge of its years");
+    let between = read_set(dialect, "SELECT t FROM x WHERE t BETWEEN ? AND ?");
+    let value = Parameter { value: ParameterValue::Fraction(ten + 1), declared_type: 0 };
+    assert_eq!(between.positions(&[value, value], zoned), None);
+    let row = |row: &&'static str| vec![Field::Text(row.as_bytes())];
+    for (compares, shown, micros, expected) in [
+        (">", "2030-01-01 10:00:03", 0, false),
+        (">", "2030-01-01 10:00:03", 500_001, false),
+        (">", "2030-01-01 10:00:03", 1_000_001, true),
+        (">", "2030-01-01 10:00:03", 1_999_999, true),
+        (">", "2030-01-01 10:00:03", 2_000_001, false),
+        (">=", "2030-01-01 10:00:03", 2_000_001, true),
+        (">=", "2030-01-01 10:00:03", 3_000_001, false),
+        ("<", "2030-01-01 09:59:58", -1, true),
+        ("<", "2030-01-01 09:59:58", -1_999_999, false),
+        ("<=", "2030-01-01 09:59:58", -1_999_999, true),
+        ("<", "2030-01-01 09:59:58", 1_000_001, false),
+    ] {
+        let read_set = read_set(dialect, &format!("SELECT t FROM x WHERE t {compares} ?"));
+        let reach = read_set.reach(&at("t", compares, ten + 500_000).unwrap(), std::iter::once(shown), row, true);
+        let covers = reach.unwrap().covers(&at("t", compares, ten + micros).unwrap());
+        assert_eq!(covers, expected, "{dialect:?} {compares} {micros}");
+    }
+    // The second may be that of the row.
+    let near = read_set(dialect, "SELECT t FROM x WHERE t > ?");
+    let reach = near.reach(&at("t", ">", ten + 1).unwrap(), std::iter::once("2030-01-01 10:00:00.5"), row, true);
+    assert_eq!(reach, None);
 }
 
 #[test]

@@ -28,6 +28,8 @@
 //!   It is read as a DATETIME if the zone is one offset from UTC, since the order is the same then, and within the years of every TIMESTAMP, since
 //!   the servers compare values that they cannot convert in another way. MySQL compares the three operands of BETWEEN together: its limits are read
 //!   if both are compared exactly.
+//! * **Fractions.** MySQL may compare a date of the binary protocol without its fraction, and with it a moment later, under another plan. So such a limit
+//!   is any value e of its second, and one answer is that of another limit if the argument holds for each e₀ and each e.
 //! * **Errors.** The server refuses a parameter that is out of range of its type. So a parameter may move only within the smallest integer type that
 //!   contains the value of p.
 
@@ -35,17 +37,20 @@ use freshet_types::{Value, ValueType};
 
 use crate::analysis::{Moving, ReadSet};
 use crate::dependency::answer::{Field, shown_value};
-use crate::predicate::parameters::{Client, Parameter, Params};
+use crate::predicate::parameters::{Client, Parameter, ParameterValue, Params};
 
 /// Digits of a time in MediaWiki's form, `YYYYMMDDhhmmss`. Texts of this length have the order of their numbers.
 const DIGITS: usize = 14;
 
+/// In microseconds.
+const SECOND: i64 = 1_000_000;
+
 /// From 1971 to 2037, in microseconds: a TIMESTAMP can have these years at every offset from UTC.
 const ZONED: std::ops::Range<i64> = 31_536_000_000_000..2_145_916_800_000_000;
 
-/// The value of each moving limit of an execution.
+/// The value of each moving limit of an execution: the least and the greatest value that the server may compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Positions(Box<[i64]>);
+pub struct Positions(Box<[(i64, i64)]>);
 
 /// The range, both ends inclusive, in which each limit may move without changing the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,22 +59,22 @@ pub struct Reach(Box<[(i64, i64)]>);
 impl Reach {
     /// Whether an execution with these limits has the same answer.
     pub fn covers(&self, positions: &Positions) -> bool {
-        let is_within = |((low, high), at): (&(i64, i64), &i64)| (low..=high).contains(&at);
+        let is_within = |((low, high), (least, most)): (&(i64, i64), &(i64, i64))| low <= least && most <= high;
         self.0.len() == positions.0.len() && self.0.iter().zip(&positions.0).all(is_within)
     }
 }
 
 impl Moving {
-    /// The range of the limit around `at`, if all values in the answer are within `shown`.
-    fn bounds(&self, at: i64, shown: Option<(i64, i64)>) -> (i64, i64) {
+    /// The range in which a limit that is one of these values may move, if all values in the answer are within `shown`.
+    fn bounds(&self, (least, most): (i64, i64), shown: Option<(i64, i64)>) -> (i64, i64) {
         let step = i64::from(!self.included);
-        let (lowest, highest) = if self.column.value_type.is_date() { (i64::MIN, i64::MAX) } else { of_width(at) };
+        let (lowest, highest) = if self.column.value_type.is_date() { (i64::MIN, i64::MAX) } else { of_width(most) };
         if self.is_lower {
             let end = shown.map_or(i64::MAX, |(least, _)| least.saturating_sub(step));
-            (at, end.min(highest))
+            (most, end.min(highest))
         } else {
             let end = shown.map_or(i64::MIN, |(_, most)| most.saturating_add(step));
-            (end.max(lowest), at)
+            (end.max(lowest), least)
         }
     }
 
@@ -149,8 +154,15 @@ impl ReadSet {
         (!positions.is_empty()).then_some(Positions(positions))
     }
 
-    fn position(&self, moving: &Moving, params: Params<'_>) -> Option<i64> {
+    fn position(&self, moving: &Moving, params: Params<'_>) -> Option<(i64, i64)> {
         let column = moving.column.value_type;
+        let is_known = |at: &i64| !moving.is_zoned || ZONED.contains(at);
+        if let ParameterValue::Fraction(micros) = params.get(moving.operand)?.value {
+            let second = micros.div_euclid(SECOND) * SECOND;
+            let is_plain = !moving.operand.negated && moving.operand.cast.is_none() && moving.beside.is_none();
+            let is_plain = is_plain && column == ValueType::Timestamp && self.dialect.is_mysql_family();
+            return (is_plain && is_known(&second) && is_known(&micros)).then_some((second, second + SECOND));
+        }
         let value = self.value(column, moving.operand, params)?;
         // MySQL compares a date with a time of day without truncation.
         let is_cut = || self.value(ValueType::Timestamp, moving.operand, params).as_ref() != Some(&value);
@@ -162,7 +174,7 @@ impl ReadSet {
         if !moving.beside.is_none_or(is_exact) {
             return None;
         }
-        number(column, &value).filter(|at| !moving.is_zoned || ZONED.contains(at))
+        number(column, &value).filter(is_known).map(|at| (at, at))
     }
 
     /// The ranges around `at` within which the answer stays one of these rows; `read` returns the values of one. None if they are unknown.
@@ -183,8 +195,8 @@ impl ReadSet {
             }
         }
         let limits = self.limits.moving.iter().zip(&at.0).zip(shown);
-        let reach = Reach(limits.map(|((moving, at), shown)| moving.bounds(*at, shown)).collect());
+        let reach: Box<_> = limits.map(|((moving, at), shown)| moving.bounds(*at, shown)).collect();
         // An answer that contradicts its own conditions was misread.
-        reach.covers(at).then_some(reach)
+        reach.iter().all(|(low, high)| low <= high).then_some(Reach(reach))
     }
 }

@@ -24,7 +24,7 @@ impl ReadSet {
         }
         let is = |wanted: fn(&ParameterValue<'_>) -> bool| params.iter().any(|param| wanted(&param.value));
         let times = self.dates.times || is(|value| matches!(value, ParameterValue::Time));
-        let moments = is(|value| matches!(value, ParameterValue::Moment(_)));
+        let moments = is(|value| matches!(value, ParameterValue::Moment(_) | ParameterValue::Fraction(_)));
         let completes = times && (self.dates.date_time || moments) || self.dates.shows_times && moments;
         if completes { Err(TIME_AMONG_DATES) } else { Ok(()) }
     }

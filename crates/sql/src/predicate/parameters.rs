@@ -93,6 +93,9 @@ pub enum ParameterValue<'a> {
     /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_types::Value::Moment`] if it has whole seconds and both
     /// servers accept it.
     Moment(Option<i64>),
+    /// MySQL and MariaDB: DATETIME or TIMESTAMP of the binary protocol with a fraction of a second, in microseconds. MySQL may compare it without the fraction,
+    /// where an indexed column has none.
+    Fraction(i64),
     /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.
     Time,
     /// MySQL and MariaDB: bytes of the binary protocol.

@@ -171,6 +171,13 @@ fn prepared_statements(kind: Kind) -> Result<()> {
         tick
     };
     until_moved(&pair, || c.execute(by_date, &[Value::Text("k1"), morning(second())]), &["one"])?;
+    // A fraction of a second may be compared or not: a second later it has no part in it.
+    let fraction = |micros: u32| Value::Fraction(1, 39_600 + micros / 1_000_000, micros % 1_000_000);
+    until_moved(&pair, || c.execute(by_date, &[Value::Text("k1"), fraction(next() * 1_009)]), &["one"])?;
+    for (seconds, rows) in [(43_198, 1), (43_199, 1), (43_200, 0)] {
+        let at = Value::Fraction(1, seconds, 500_001);
+        assert_eq!(payloads(&c.execute(by_date, &[Value::Text("k1"), at])?).len(), rows, "{seconds}");
+    }
     let between =
         c.prepare("SELECT session_data, expire_date FROM django_session WHERE expire_date BETWEEN ? AND ?")?;
     let late = |second: u32| Value::January(3, 86_399 - second % 3_600);
@@ -326,13 +333,14 @@ fn answers_are_the_databases(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// With its dates and times of whole seconds as parameters of the binary protocol.
+/// With its dates and times as parameters of the binary protocol.
 fn with_dates(sql: &str) -> (String, Vec<Value<'static>>) {
     let (mut text, mut values) = (Vec::new(), Vec::new());
     for part in sql.split('\'') {
-        match part.strip_prefix("2030-01-0").and_then(|rest| rest.strip_suffix(" 10:00:00")) {
-            Some(day) => {
-                values.push(Value::January(day.parse().unwrap_or_default(), 36_000));
+        match part.strip_prefix("2030-01-0").and_then(|rest| rest.split_once(" 10:00:00")) {
+            Some((day, fraction)) => {
+                let (day, micros) = (day.parse().unwrap_or_default(), fraction.trim_start_matches('.').parse());
+                values.push(micros.map_or(Value::January(day, 36_000), |micros| Value::Fraction(day, 36_000, micros)));
                 text.push("?");
             }
             None => text.push(part),

@@ -18,6 +18,9 @@ const SHAPING: [Capabilities; 5] = [
     Capabilities::MARIADB_CACHE_METADATA,
 ];
 
+/// Bytes of a date and time with microseconds.
+const WITH_FRACTION: usize = 11;
+
 /// One bit for each of [`SHAPING`], for keys.
 pub(crate) fn key_capabilities(capabilities: Capabilities) -> u8 {
     let bits = SHAPING.iter().enumerate();
@@ -84,8 +87,8 @@ pub(crate) fn parameters<'a>(
                 Value::Text(text) => ParameterValue::Text(text),
                 Value::Opaque(bytes) => match kind.first() {
                     // A time behind a DATE is not read.
-                    Some(&types::DATE) => ParameterValue::Moment(moment(bytes).filter(|_| bytes.len() == 4)),
-                    Some(&(types::DATETIME | types::TIMESTAMP)) => ParameterValue::Moment(moment(bytes)),
+                    Some(&types::DATE) => ParameterValue::Moment(micros(bytes).filter(|_| bytes.len() == 4)),
+                    Some(&(types::DATETIME | types::TIMESTAMP)) => moment(bytes),
                     Some(&types::TIME) => ParameterValue::Time,
                     Some(types::TINY_BLOB..=types::BLOB) => ParameterValue::Bytes(bytes),
                     _ => ParameterValue::Opaque,
@@ -100,12 +103,21 @@ pub(crate) fn parameters<'a>(
     Ok(own.chain(literals).collect())
 }
 
-/// A date and time of the binary protocol that is one of whole seconds. MySQL cuts fractions off that an indexed column has no place for:
-/// then `c < '10:00:00.5'` leaves out what is of 10:00:00.
-fn moment(bytes: &[u8]) -> Option<i64> {
-    let text = rows::moment_text(bytes)
-        .filter(|_| matches!(bytes, [_, _, _, _] | [_, _, _, _, _, _, _] | [_, _, _, _, _, _, _, 0, 0, 0, 0]))?;
-    match ValueType::Timestamp.normalise_text(text.as_bytes())? {
+/// A date and time of the binary protocol. MySQL cuts fractions off that an indexed column has no place for: then `c < '10:00:00.5'` leaves out what
+/// is of 10:00:00.
+fn moment<'v>(bytes: &[u8]) -> ParameterValue<'v> {
+    match bytes {
+        [_, _, _, _] | [_, _, _, _, _, _, _] | [_, _, _, _, _, _, _, 0, 0, 0, 0] => {
+            ParameterValue::Moment(micros(bytes))
+        }
+        _ => micros(bytes)
+            .filter(|_| bytes.len() == WITH_FRACTION)
+            .map_or(ParameterValue::Moment(None), ParameterValue::Fraction),
+    }
+}
+
+fn micros(bytes: &[u8]) -> Option<i64> {
+    match ValueType::Timestamp.normalise_text(rows::moment_text(bytes)?.as_bytes())? {
         Normal::Moment(micros) => Some(micros),
         _ => None,
     }

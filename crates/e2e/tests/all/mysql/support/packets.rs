@@ -153,6 +153,8 @@ pub(crate) enum Value<'a> {
     Date(u16, u8, u8),
     /// `MYSQL_TYPE_DATETIME` of January 2030, by its day and its second
     January(u8, u32),
+    /// The same with microseconds
+    Fraction(u8, u32, u32),
     /// `MYSQL_TYPE_BLOB`, with what was sent by `COM_STMT_SEND_LONG_DATA`.
     Long,
 }
@@ -167,7 +169,7 @@ impl Value<'_> {
             Self::Text(_) => [253, 0],
             Self::Bytes(_) | Self::Long => [252, 0],
             Self::Date(..) => [10, 0],
-            Self::January(..) => [12, 0],
+            Self::January(..) | Self::Fraction(..) => [12, 0],
         }
     }
 
@@ -183,6 +185,10 @@ impl Value<'_> {
             Self::January(day, seconds) => {
                 let time = [seconds / 3_600, seconds / 60 % 60, seconds % 60].map(|number| number.to_le_bytes()[0]);
                 [&[7, 0xee, 7, 1, *day], &time[..]].concat()
+            }
+            Self::Fraction(day, seconds, micros) => {
+                let whole = Self::January(*day, *seconds).bytes();
+                [&[11], &whole[1..], &micros.to_le_bytes()[..]].concat()
             }
         }
     }
