@@ -49,7 +49,7 @@ pub use statement::effect::{Defines, Effect};
 pub use statement::mysql::code::{Code, CodeScanner, stored_code};
 pub use statement::mysql::facts::Hint;
 pub use statement::mysql::facts::Name as TableName;
-pub use statement::mysql::variables::KNOWN as KNOWN_VARIABLES;
+pub use statement::mysql::variables::{KNOWN as KNOWN_VARIABLES, KNOWN_TO_MARIADB, POLLED as POLLED_VARIABLES};
 pub use statement::named_table::NamedTable;
 pub use statement::show_setting::SHOWN as SHOWN_SETTINGS;
 pub use statement::template::Template;

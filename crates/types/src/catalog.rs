@@ -243,6 +243,9 @@ pub struct Catalog {
     pub cascades: HashMap<TableId, Cascade>,
     /// MySQL and MariaDB: the temporary tables that routines, triggers and views may create. No result depends on it.
     pub stored_code: StoredCode,
+    /// MySQL and MariaDB: global variables that may change at any time, with their values when the server was last asked. They are part of
+    /// `surroundings`.
+    pub polled: Vec<[Box<str>; 2]>,
     /// How often `stored_code` has changed.
     pub code_changes: u64,
 }

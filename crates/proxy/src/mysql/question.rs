@@ -50,8 +50,14 @@ const MYSQL: &[&str] = &[
     "@@session_track_gtids",
 ];
 /// MariaDB's own.
-const MARIADB: &[&str] =
-    &["@@old_mode", "@@old", "@@max_recursive_iterations", "@@system_versioning_asof", "@@default_regex_flags"];
+const MARIADB: &[&str] = &[
+    "@@old_mode",
+    "@@old",
+    "@@max_recursive_iterations",
+    "@@system_versioning_asof",
+    "@@default_regex_flags",
+    "@@server_id",
+];
 /// Since 11.2.
 const MARIADB_11_2: &str = "@@character_set_collations";
 
@@ -247,6 +253,9 @@ mod tests {
             for question in &questions {
                 assert!(question.split(", ").any(|asked| asked == name), "{name}");
             }
+        }
+        for name in freshet_sql::KNOWN_TO_MARIADB {
+            assert!(questions[1].split(", ").any(|asked| asked == format!("@@{name}")), "{name}");
         }
     }
 

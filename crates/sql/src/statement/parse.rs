@@ -33,7 +33,7 @@ impl Template {
         statements.push(current);
         statements.retain(|tokens| !tokens.is_empty());
         if dialect.is_mysql_family() {
-            return Self { dialect, ..mysql::template(&statements) };
+            return Self { dialect, ..mysql::template(dialect, &statements) };
         }
         match statements.as_slice() {
             [] => Self::passing(Effect::Pure, Reason::NotSelect),

@@ -102,6 +102,12 @@ impl Template {
         self.facts.counts_found_rows
     }
 
+    /// MySQL and MariaDB: the global variable that it returns and that may change at any time, without a word in the change stream. Its answer may be
+    /// cached only if it is the value in the catalogue ([`Catalog::polled`]).
+    pub fn polled(&self) -> Option<&'static str> {
+        self.facts.polled
+    }
+
     /// PostgreSQL: the numbers of the parameters that name settings which the statement reads (`current_setting`).
     pub fn settings(&self) -> &[u32] {
         &self.survey.settings

@@ -2,14 +2,22 @@
 
 use anyhow::{Result, ensure};
 
-use super::support::{Kind, Pair, on_both};
+use super::support::{Database, Kind, Pair, on_both};
+use crate::support::{PATIENCE, eventually};
 
-on_both!(questions_hit, answers_follow_the_session, questions_without_autocommit, rows_found);
+on_both!(
+    questions_hit,
+    answers_follow_the_session,
+    questions_without_autocommit,
+    rows_found,
+    global_variables_that_change,
+    global_variables_that_change_back
+);
 
 const SCHEMA: &str =
     "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20)); INSERT INTO item VALUES (1, 'kettle'), (2, 'cup')";
 
-const QUESTIONS: [&str; 10] = [
+const QUESTIONS: [&str; 12] = [
     "SELECT 1",
     "SELECT @@SESSION.sql_mode",
     "SELECT VERSION()",
@@ -20,6 +28,8 @@ const QUESTIONS: [&str; 10] = [
     "SELECT CURRENT_USER(), CURRENT_USER, CURRENT_ROLE()",
     "SELECT @@character_set_client, @@collation_connection",
     "SELECT CONCAT('a', LOWER('B'))",
+    "SELECT @@GLOBAL.read_only AS Value",
+    "SELECT @@server_id AS id",
 ];
 
 fn questions_hit(kind: Kind) -> Result<()> {
@@ -39,8 +49,7 @@ fn questions_hit(kind: Kind) -> Result<()> {
     for sql in [
         "SELECT CONNECTION_ID()",
         "SELECT @@global.sql_mode",
-        "SELECT @@GLOBAL.read_only",
-        "SELECT @@server_id",
+        "SELECT @@GLOBAL.max_connections",
         "SELECT @a",
         "SELECT @@autocommit",
         "SELECT NOW()",
@@ -119,4 +128,64 @@ fn rows_found(kind: Kind) -> Result<()> {
     }
     pair.until_hit(&mut c, "SELECT name FROM item WHERE id = 1")?;
     pair.until_hit(&mut c, QUESTIONS[0])
+}
+
+const IS_READ_ONLY: &str = "SELECT @@GLOBAL.read_only AS Value";
+
+/// A server of its own, whose variables may be changed.
+fn alone(kind: Kind) -> Result<Pair> {
+    Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--admission", "always"])
+}
+
+/// No log tells of a changed variable. Through Freshet the new value is there when the change is acknowledged; otherwise a moment later.
+fn global_variables_that_change(kind: Kind) -> Result<()> {
+    let pair = alone(kind)?;
+    let mut c = pair.connect()?;
+    let mut owner = pair.connect()?;
+    let others: &[(&str, &str)] =
+        if kind == Kind::Mysql { &[("super_read_only", "1"), ("read_only", "0")] } else { &[] };
+    for (name, value) in [("read_only", "1"), ("read_only", "0")].iter().chain(others).cycle().take(12) {
+        pair.until_hit(&mut c, IS_READ_ONLY)?;
+        owner.run(&format!("SET GLOBAL {name} = {value}"))?;
+        if pair.freshet.is_there() {
+            ensure!(c.value(IS_READ_ONLY)? == *value, "{name} = {value}: the old value");
+        }
+    }
+    for value in ["1", "0"] {
+        pair.database.connect()?.run(&format!("SET GLOBAL read_only = {value}"))?;
+        eventually(PATIENCE, || {
+            ensure!(c.value(IS_READ_ONLY)? == value, "{value}: the old value");
+            Ok(())
+        })?;
+        pair.until_hit(&mut c, IS_READ_ONLY)?;
+        pair.same(|c| {
+            let statement = c.prepare(IS_READ_ONLY)?;
+            for _ in 0..4 {
+                c.execute(statement, &[])?;
+                c.query(IS_READ_ONLY)?;
+            }
+            c.expect_silence()
+        })?;
+    }
+    Ok(())
+}
+
+/// What is set and reset between two looks of Freshet at the variables is not cached.
+fn global_variables_that_change_back(kind: Kind) -> Result<()> {
+    let pair = alone(kind)?;
+    let (mut c, mut owner) = (pair.connect()?, pair.database.connect()?);
+    for round in 0..20 {
+        // Each text is a key of its own, and a miss.
+        let sql = format!("SELECT @@GLOBAL.read_only AS v{round}");
+        owner.run("SET GLOBAL read_only = 1")?;
+        c.value(&sql)?;
+        owner.run("SET GLOBAL read_only = 0")?;
+        eventually(PATIENCE, || {
+            ensure!(c.value(&sql)? == "0", "round {round}: the value of another time stays");
+            Ok(())
+        })?;
+        pair.until_hit(&mut c, &sql)?;
+        ensure!(c.value(&sql)? == "0", "round {round}: the value of another time");
+    }
+    Ok(())
 }

@@ -26,6 +26,9 @@ use crate::statement::registry::{Marks, Statement, first_word};
 /// Flags that tell of the statement that was answered, and not of those behind it.
 const OF_ONE_STATEMENT: Status = Status(Status::DB_DROPPED.0 | Status::QUERY_WAS_SLOW.0);
 
+/// Global variables on which results depend, and variables that set them with others. Their changes are in no log.
+const UNLOGGED: [&str; 4] = ["mandatory_roles", "read_only", "server_id", "super_read_only"];
+
 impl Session {
     /// What a statement may do, as far as its text and the catalogue say.
     pub(crate) fn mark(&self, statement: Option<&Arc<Statement>>) -> Mark {
@@ -111,7 +114,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         let unread = self.at_hand.unread.clone();
         self.followed(mark, statement, done, was).await;
-        if mark.effect >= Effect::Settings && self.sets_roles(statement, unread.as_deref()) {
+        if mark.effect >= Effect::Settings && self.sets_unlogged(statement, unread.as_deref()) {
             self.hold_for_look().await;
         }
         let opens = matches!(mark.effect, Effect::Settings | Effect::TransactionControl) && !mark.writes;
@@ -121,9 +124,9 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a statement that was answered may have set roles of everybody (`mandatory_roles`), as far as its text is known.
-    fn sets_roles(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
-        let says = |code: &Code| code.words().any(|word| word == "mandatory_roles");
+    /// Whether a statement that was answered may have set a global variable on which results depend, as far as its text is known.
+    fn sets_unlogged(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
+        let says = |code: &Code| code.words().any(|word| UNLOGGED.contains(&word));
         statement.is_some_and(|statement| says(statement.query.code()))
             || statement.and_then(|_| self.server.settings.temporaries.run()).is_some_and(|code| says(code))
             || unread.is_some_and(says)

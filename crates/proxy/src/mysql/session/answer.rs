@@ -2,6 +2,7 @@
 
 use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::response::{Done, patch_status};
+use freshet_wire::mysql::result::Form;
 
 use crate::mysql::session::moving::Moving;
 use crate::mysql::session::shown::Shown;
@@ -23,6 +24,8 @@ pub(crate) struct Answer {
     /// What its rows tell.
     pub(super) shown: Option<Box<Shown>>,
     pub(super) moving: Option<Box<Moving>>,
+    /// How its rows are written.
+    pub(super) form: Form,
 }
 
 /// A fill whose answer comes on a session's connection.

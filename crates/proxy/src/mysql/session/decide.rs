@@ -68,7 +68,7 @@ impl fill::Execution for Missed<'_> {
     fn answer(&self, bound: &mut freshet_sql::Bound, limits: Option<Limits>) -> Answer {
         let moving = limits.map(|limits| Box::new(Moving::of(limits, self.execution, &self.session.key)));
         let form = if matches!(self.execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
-        Answer { shown: Shown::of(bound, form), moving }
+        Answer { shown: Shown::of(bound, form), moving, form }
     }
 
     /// The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
@@ -246,8 +246,11 @@ impl Session {
             }
             return;
         }
+        if !self.confirm_polled(&fill) {
+            return;
+        }
         let PendingFill { permit, mut join_keys, proof, expected, stage } = fill;
-        let Reading { source, mut frames, started, answer: Answer { shown, moving } } = stage;
+        let Reading { source, mut frames, started, answer: Answer { shown, moving, form: _ } } = stage;
         let told = shown.map(|shown| shown.tags(&frames, self.capabilities(), join_keys.as_deref_mut()));
         let reached = moving.and_then(|moving| moving.reached(&frames, self.capabilities()));
         let status_places = without_status(&mut frames, done);

@@ -4,7 +4,7 @@
 //! OK stays in the output until the stream has applied the commit that it names ([`super::track`]), or else until it has
 //! passed an end of the binlog that was asked for after it: one reading of the lease service, for all that wait. If that
 //! takes too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the
-//! stream then does not move at all, it is set at once. A change of privileges that is in no log (`mandatory_roles`) waits for a look at the
+//! stream then does not move at all, it is set at once. A change that is in no log (`mandatory_roles`, `read_only`) waits for a look at the
 //! catalogue instead. What touched only tables on which nothing rests is not held ([`crate::session::commit_wait`]).
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.

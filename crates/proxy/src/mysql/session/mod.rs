@@ -43,6 +43,7 @@ mod known;
 mod mark;
 mod moving;
 mod named;
+mod polled;
 mod prepared;
 pub(crate) mod reading;
 mod server_connection;

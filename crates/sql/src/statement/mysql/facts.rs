@@ -66,6 +66,8 @@ pub(crate) struct Facts {
     pub(crate) access: Access,
     /// Names of relations that it reads, which may be views.
     pub(crate) names: Vec<Name>,
+    /// See [`crate::Template::polled`].
+    pub(crate) polled: Option<&'static str>,
 }
 
 /// What a statement of MySQL's dialect asks of a cache.

@@ -19,16 +19,16 @@ use crate::lex::postgres::{Kind, Token};
 use crate::statement::effect::{Effect, together};
 use crate::statement::mysql::facts::{Access, Facts, Hint, Name, Snapshot, unquoted};
 use crate::statement::mysql::hints::is_harmless;
-use crate::statement::mysql::variables::{are_known, is_global};
+use crate::statement::mysql::variables::{are_known, is_global, polled};
 use crate::statement::parser_bounds::is_too_long;
 use crate::statement::template::{Parsed, Template};
 use crate::statement::transaction::Bracket;
 
 /// The template of a text with one statement or several.
-pub(crate) fn template(statements: &[Vec<Token<'_>>]) -> Template {
+pub(crate) fn template(dialect: Dialect, statements: &[Vec<Token<'_>>]) -> Template {
     match statements {
         [] => Template::passing(Effect::Pure, Reason::NotSelect),
-        [tokens] => statement(tokens),
+        [tokens] => statement(dialect, tokens),
         // The statements of its body do not run now, and statements behind it cannot be distinguished from them.
         [first, ..] if defines_routine(&words(first)) => {
             let said = || statements.iter().flat_map(|tokens| words(tokens));
@@ -39,7 +39,7 @@ pub(crate) fn template(statements: &[Vec<Token<'_>>]) -> Template {
             Template { bracket: Some(Bracket::Other), asks_for_data: true, facts, ..passing }
         }
         several => {
-            let parts = several.iter().map(|tokens| statement(tokens));
+            let parts = several.iter().map(|tokens| statement(dialect, tokens));
             let both = parts.reduce(|a, b| Template {
                 bracket: a.bracket.or(b.bracket),
                 facts: a.facts.and(b.facts),
@@ -107,12 +107,12 @@ impl Class {
     }
 }
 
-fn statement(tokens: &[Token<'_>]) -> Template {
+fn statement(dialect: Dialect, tokens: &[Token<'_>]) -> Template {
     let words = words(tokens);
     let said: Vec<&str> = words.iter().map(String::as_str).collect();
     let brackets = tokens.iter().take_while(|token| token.kind == Kind::Symbol(b'(')).count();
     if matches!(said.get(brackets), Some(&("select" | "with" | "values" | "table"))) {
-        return query(tokens, &said);
+        return query(dialect, tokens, &said);
     }
     if let Some(template) = computed(tokens) {
         return template;
@@ -306,7 +306,7 @@ fn written(tokens: &[Token<'_>], words: &[&str]) -> Class {
 }
 
 /// Why a query is not cached, as far as single tokens say.
-fn refusal(tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
+fn refusal(dialect: Dialect, tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
     let says = |word: &str| words.contains(&word);
     let pair = |first: &str, seconds: &[&str]| {
         words.windows(2).any(|pair| matches!(pair, [a, b] if *a == first && seconds.contains(b)))
@@ -318,9 +318,11 @@ fn refusal(tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
         Some(Reason::LocksRows)
     } else if says("into") {
         Some(Reason::Construct("SELECT … INTO"))
-    } else if tokens.iter().any(is_global) {
+    } else if polled(dialect, tokens).is_some() {
+        None
+    } else if tokens.iter().any(|token| is_global(dialect, token)) {
         Some(Reason::Construct("a global variable, whose changes no change stream tells of,"))
-    } else if is(Kind::Variable) && !are_known(tokens) {
+    } else if is(Kind::Variable) && !are_known(dialect, tokens) {
         Some(Reason::Construct("a user or system variable"))
     } else if says("procedure") {
         Some(Reason::Construct("PROCEDURE ANALYSE"))
@@ -343,9 +345,9 @@ fn hint(words: &[&str]) -> Option<Hint> {
     }
 }
 
-fn query(tokens: &[Token<'_>], words: &[&str]) -> Template {
+fn query(dialect: Dialect, tokens: &[Token<'_>], words: &[&str]) -> Template {
     let scanned = Facts { hint: hint(words), ..Facts::scan(tokens, None) };
-    let refusal = refusal(tokens, words);
+    let refusal = refusal(dialect, tokens, words);
     let too_long = is_too_long(Dialect::MySql, tokens);
     // The parser's visitor does not see the name of a TABLE statement.
     let parsed = if too_long || words.contains(&"table") { None } else { parse::query(tokens) };
@@ -369,6 +371,7 @@ fn query(tokens: &[Token<'_>], words: &[&str]) -> Template {
         stored_code,
         calls: survey.functions.iter().map(|name| name.as_str().into()).collect(),
         names: survey.relations.iter().filter_map(name).collect(),
+        polled: polled(dialect, tokens),
         ..Facts::default()
     };
     let effect = if refusal == Some(Reason::LocksRows) { Effect::Write } else { survey.effect };

@@ -145,6 +145,7 @@ pub(super) async fn load(
     let functions = read_functions(connection, &mut basis.sources).await?;
     let mut catalog = Catalog::new(version, tables, functions, HashSet::new());
     catalog.surroundings = server.surroundings(basis.sees_triggers);
+    catalog.polled = server.polled();
     catalog.ddl_in_stream = true;
     catalog.cascades = cascades(&basis.foreign_keys, |(schema, name)| mysql.table_id(schema, name));
     catalog.stored_code = basis.stored_code();

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use freshet_net::mysql::ServerVersion;
+use freshet_sql::POLLED_VARIABLES;
 
 use crate::mysql::service::catalog::rows::{first, texts};
 use crate::mysql::service::connection::{Connection, ServiceError};
@@ -15,12 +16,21 @@ use crate::mysql::service::lease::end_question;
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
     ('log_slave_updates', 'log_replica_updates', 'wsrep_on', 'lower_case_table_names', 'binlog_row_image')";
 
+/// Variables that statements may return ([`freshet_sql::POLLED_VARIABLES`]).
+macro_rules! polled {
+    () => {
+        "SELECT 'read_only', @@GLOBAL.read_only UNION ALL SELECT 'server_id', @@GLOBAL.server_id"
+    };
+}
 /// MariaDB: replication may be started at any time. The counters show whether it ran between two readings.
-const REPLICATION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN \
-    ('Slaves_running', 'Com_start_slave', 'Com_start_all_slaves')";
+const REPLICATION: &str = concat!(
+    polled!(),
+    " UNION ALL SELECT variable_name, variable_value FROM information_schema.global_status WHERE variable_name IN \
+     ('Slaves_running', 'Com_start_slave', 'Com_start_all_slaves')"
+);
 /// MySQL: mandatory roles, whose changes are not in the binlog.
-const ROLES: &str = "SELECT 'mandatory_roles', @@GLOBAL.mandatory_roles";
-const NOTHING: &str = "SELECT 'server_id', @@GLOBAL.server_id";
+const ROLES: &str = concat!(polled!(), " UNION ALL SELECT 'mandatory_roles', @@GLOBAL.mandatory_roles");
+const POLLED: &str = polled!();
 
 /// Facts about a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +55,8 @@ impl Server {
         let is = |name: &str, value: &str| fixed.iter().any(|[n, v]| n == name && v.eq_ignore_ascii_case(value));
         let logs_replicated = is("log_slave_updates", "ON") || is("log_replica_updates", "ON");
         // MySQL logs replicated changes unless told otherwise, and does not show every account whether it replicates.
-        let replicates = volatile.iter().find(|[name, _]| name == "Slaves_running").is_none_or(|[_, n]| n != "0");
+        let replicates = volatile.iter().find(|[name, _]| name.eq_ignore_ascii_case("slaves_running"));
+        let replicates = replicates.is_none_or(|[_, running]| running != "0");
         let gap = if filtered {
             Some("the binlog is filtered (binlog-do-db or binlog-ignore-db)")
         } else if is("wsrep_on", "ON") {
@@ -78,6 +89,12 @@ impl Server {
         self.gap
     }
 
+    /// The values of the variables that statements may return.
+    pub(super) fn polled(&self) -> Vec<[Box<str>; 2]> {
+        let polled = self.volatile.iter().filter(|[name, _]| POLLED_VARIABLES.contains(&&**name));
+        polled.map(|[name, value]| [name.as_str().into(), value.as_str().into()]).collect()
+    }
+
     /// All facts, for [`freshet_types::Catalog::surroundings`].
     pub(super) fn surroundings(&self, sees_triggers: bool) -> Box<str> {
         let mut text = format!("triggers {sees_triggers}");
@@ -102,6 +119,6 @@ fn volatile_question(server: &ServerVersion) -> &'static str {
     } else if server.is_at_least(8, 0, 2) {
         ROLES
     } else {
-        NOTHING
+        POLLED
     }
 }
