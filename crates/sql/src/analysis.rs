@@ -48,14 +48,14 @@ pub(crate) struct TableReference {
 /// Other facts that restrict which rows matter: LIMIT clauses, keys in the answer, anti-joins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
-    /// The LIMIT boundary of the outermost query.
-    pub(crate) cut: Option<Cut>,
+    /// The sort order and LIMIT of the outermost query, or of a derived table that its answer shows.
+    pub(crate) sorted: Option<SortedLimit>,
     /// References whose keys are columns of the answer.
-    pub(crate) keyed: Vec<Keyed>,
-    /// Derived tables with a LIMIT that follows the order of one reference.
-    pub(crate) paged: Vec<Paged>,
+    pub(crate) result_keys: Vec<ResultKey>,
+    /// The LIMIT boundaries that a key query can read.
+    pub(crate) boundaries: Vec<LimitBoundary>,
     /// Anti-joins: references whose rows are dropped if another reference has their key.
-    pub(crate) absent: Vec<Absent>,
+    pub(crate) anti_joins: Vec<AntiJoin>,
     /// Conditions whose limit may move without changing the answer.
     pub(crate) moving: Vec<Moving>,
 }
@@ -111,21 +111,21 @@ pub(crate) struct Edge {
     pub(crate) to: usize,
     pub(crate) to_column: ComparedColumn,
     /// At least one; several if a set operation merges their columns into one.
-    pub(crate) from: Vec<Held>,
+    pub(crate) from: Vec<ReferenceColumn>,
     /// Only keys that were read can be followed: see [`compare_by_keys`](crate::predicate::key_types::compare_by_keys).
     pub(crate) by_keys: bool,
 }
 
 /// A column of a reference whose values are keys of other references.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct ReferenceColumn {
     pub(crate) place: usize,
     pub(crate) column: ComparedColumn,
 }
 
 /// The sort order and LIMIT of the outermost query.
 #[derive(Clone, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct SortedLimit {
     /// The reference of the first sort key, by its place in the whole statement.
     pub(crate) place: usize,
     pub(crate) column: ComparedColumn,
@@ -136,7 +136,7 @@ pub(crate) struct Cut {
     pub(crate) nulls_first: bool,
     pub(crate) limit: RowLimit,
     /// If the limited rows are those of a derived table: the columns of the answer that hold its columns. Empty otherwise.
-    pub(crate) page: Vec<usize>,
+    pub(crate) derived_columns: Vec<usize>,
 }
 
 /// The direction of a sort key.
@@ -146,9 +146,9 @@ pub(crate) struct Order {
     pub(crate) nulls_first: bool,
 }
 
-/// A derived table with a LIMIT whose order is that of the rows of one reference.
+/// The LIMIT boundary of a query, at any place of the statement, whose order is that of the rows of one reference.
 #[derive(Clone, Debug)]
-pub(crate) struct Paged {
+pub(crate) struct LimitBoundary {
     /// The reference, by its place in the whole statement.
     pub(crate) place: usize,
     pub(crate) column: ComparedColumn,
@@ -162,7 +162,7 @@ pub(crate) struct Paged {
 
 /// A table reference whose keys are columns of the answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Keyed {
+pub(crate) struct ResultKey {
     /// By its place in the whole statement.
     pub(crate) place: usize,
     /// The columns of the replica identity, each with the column of the answer that holds it.
@@ -174,7 +174,7 @@ pub(crate) struct Keyed {
     /// The LIMIT, if the rows have no order.
     pub(crate) limit: Option<RowLimit>,
     /// The LIMIT of the derived table that the rows come from.
-    pub(crate) page: Option<RowLimit>,
+    pub(crate) derived_limit: Option<RowLimit>,
     /// The columns of the table that decide which of its rows are in the answer.
     pub(crate) selecting: Columns,
     /// Only these columns decide it.
@@ -188,17 +188,18 @@ pub(crate) struct Keyed {
 pub(crate) struct Inside {
     /// Its tables, by their places in the whole statement.
     pub(crate) places: Vec<usize>,
-    pub(crate) equal: Vec<[Held; 2]>,
+    pub(crate) equal: Vec<[ReferenceColumn; 2]>,
     pub(crate) tests: Vec<(usize, Atom)>,
     pub(crate) limit: Option<RowLimit>,
 }
 
 /// An anti-join: rows of a reference are dropped if a row of the sub-select has their key.
 #[derive(Clone, Debug)]
-pub(crate) struct Absent {
+pub(crate) struct AntiJoin {
     pub(crate) place: usize,
     pub(crate) column: ComparedColumn,
-    pub(crate) held: Held,
+    /// The column of the sub-select with the key.
+    pub(crate) inner_key: ReferenceColumn,
     pub(crate) inside: Inside,
 }
 
@@ -277,7 +278,7 @@ impl ReadSet {
     }
 }
 
-impl Keyed {
+impl ResultKey {
     /// The same for another reference to the table.
     pub(crate) fn at(&self, place: usize) -> Self {
         Self { place, ..self.clone() }
@@ -286,19 +287,19 @@ impl Keyed {
     /// The rows of a reference that have the values in an answer of `width` columns, under a LIMIT without an order.
     pub(crate) fn by_value(place: usize, key: Vec<(ComparedColumn, usize)>, width: usize, limit: RowLimit) -> Self {
         let (old_by_key, is_selected, by_value) = (false, false, true);
-        let (limit, page, selecting) = (Some(limit), None, Columns::All);
-        Self { place, key, width, old_by_key, limit, page, selecting, is_selected, by_value }
+        let (limit, derived_limit, selecting) = (Some(limit), None, Columns::All);
+        Self { place, key, width, old_by_key, limit, derived_limit, selecting, is_selected, by_value }
     }
 
     /// The same for an answer that shows the columns of a derived table; `columns` maps their numbers there to those in the answer.
-    pub(crate) fn of_page(&self, limit: RowLimit, columns: &BTreeMap<usize, usize>, width: usize) -> Option<Self> {
+    pub(crate) fn of_derived(&self, limit: RowLimit, columns: &BTreeMap<usize, usize>, width: usize) -> Option<Self> {
         let column = |(column, at): &(ComparedColumn, usize)| Some((column.clone(), *columns.get(at)?));
         let key = self.key.iter().map(column).collect::<Option<_>>()?;
-        Some(Self { key, width, page: Some(limit), ..self.clone() })
+        Some(Self { key, width, derived_limit: Some(limit), ..self.clone() })
     }
 }
 
-impl Absent {
+impl AntiJoin {
     /// The tables that hold the keys.
     pub(crate) fn places(&self) -> &[usize] {
         &self.inside.places

@@ -29,10 +29,10 @@ mod statement;
 
 pub use analysis::ReadSet;
 pub use dependency::answer::Field;
-pub use dependency::derived_limit::{End, Furthest};
+pub use dependency::derived_limit::{AnswerEnd, LastRowFinder};
 pub use dependency::join_keys::JoinKeys;
 pub use dependency::key_query::Key;
-pub use dependency::limit_bound::Top;
+pub use dependency::limit_bound::LimitBound;
 pub use dependency::moving_limit::{Positions, Reach};
 pub use dependency::query_text::Parameterised;
 pub use dependency::read_set::Bound;

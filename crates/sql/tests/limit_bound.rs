@@ -46,8 +46,8 @@ fn bound(dialect: Dialect, sql: &str, own: &[Parameter<'_>]) -> Bound {
 fn is_cut(dialect: Dialect, sql: &str) -> bool {
     let bound = bound(dialect, sql, &[]);
     let later = bound.tags.iter().any(|tag| tag.rows == RowSet::Later);
-    assert_eq!(bound.top.is_some() || bound.keys.is_some(), later, "{sql}");
-    bound.top.is_some()
+    assert_eq!(bound.limit_bound.is_some() || bound.keys.is_some(), later, "{sql}");
+    bound.limit_bound.is_some()
 }
 
 /// In a few words.
@@ -130,7 +130,7 @@ fn the_last_row_bounds() {
         (Postgres, "select id, a from x order by a limit 3", 3, [Field::Null, Field::Binary(&[0, 0, 0, 7])], "a -..7"),
     ] {
         let bound = bound(dialect, sql, &[]);
-        let top = bound.top.unwrap_or_else(|| panic!("{sql}: {:?}", bound.tags));
+        let top = bound.limit_bound.unwrap_or_else(|| panic!("{sql}: {:?}", bound.tags));
         assert_eq!(told(&top.deferred_tags(rows, &last)), expected, "{sql} {rows} {last:?}");
         assert!(top.deferred_tags(rows, &last[..1]).iter().all(|tag| !told(std::slice::from_ref(tag)).contains("..7")));
     }
@@ -160,7 +160,7 @@ fn a_name_alone_is_a_column_of_the_answer_first() {
         ("select id from x order by '1' limit 3", None),
         ("select a, id from x order by (1) limit 3", None),
     ] {
-        assert_eq!(bound(Postgres, sql, &[]).top.map(|top| top.column()), column, "{sql}");
+        assert_eq!(bound(Postgres, sql, &[]).limit_bound.map(|top| top.column()), column, "{sql}");
     }
     assert!(is_cut(MySql, "select ID, A from x order by a limit 3"));
 }
@@ -217,7 +217,7 @@ fn the_limit_may_be_a_parameter() {
             Parameter { value: limit, declared_type },
             Parameter { value: ParameterValue::Text(b"5"), declared_type: 0 },
         ];
-        let top = bound(Postgres, sql, &own).top?;
+        let top = bound(Postgres, sql, &own).limit_bound?;
         let last = [Field::Text(b"5"), Field::Text(b"7")];
         Some([2, 3].map(|rows| told(&top.deferred_tags(rows, &last))))
     };
@@ -239,7 +239,7 @@ fn the_limit_may_be_a_parameter() {
     // The type that the other use gave it is not known.
     let sql = "select f, a from x where f = $1 order by a limit $1";
     let own = [Parameter { value: ParameterValue::Binary(&3i64.to_be_bytes()), declared_type: 0 }];
-    assert!(bound(Postgres, sql, &own).top.is_none());
+    assert!(bound(Postgres, sql, &own).limit_bound.is_none());
 }
 
 #[test]
@@ -249,11 +249,11 @@ fn keys_of_others_are_read_all_the_same() {
     assert!(bound.join_keys.is_some());
     let later: Vec<TableId> = bound.tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect();
     assert_eq!(later, [TableId(2), TableId(1)]);
-    let tags = bound.top.unwrap().deferred_tags(2, &[Field::Text(b"9"), Field::Null]);
+    let tags = bound.limit_bound.unwrap().deferred_tags(2, &[Field::Text(b"9"), Field::Null]);
     assert_eq!(told(&tags), "id -..9 and n=3");
     // Rows that are found by keys have no bound of their own.
     let sql = "select x.id, y.id from x join y on y.id = x.a where x.n = 3 order by y.id limit 2";
-    assert!(self::bound(Postgres, sql, &[]).top.is_none());
+    assert!(self::bound(Postgres, sql, &[]).limit_bound.is_none());
 }
 
 /// Join paths start at the rows within LIMIT, once the last one is known.
@@ -263,7 +263,7 @@ fn keys_are_read_from_the_rows_that_are_shown() {
         let bound = bound(dialect, sql, &[]);
         let mut join_keys = bound.join_keys.expect(sql);
         let later = bound.tags.iter().filter(|tag| tag.rows == RowSet::Later).count();
-        assert_eq!((later, bound.top.is_some()), (bound.tags.len(), true), "{sql}: {:?}", bound.tags);
+        assert_eq!((later, bound.limit_bound.is_some()), (bound.tags.len(), true), "{sql}: {:?}", bound.tags);
         join_keys.bound_by_last(rows, last);
         let asked = JoinKeys::sql([&join_keys]);
         if asked.is_empty() {

@@ -5,7 +5,7 @@ mod fixture;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_sql::{Bound, Client, End, Field, JoinKeys, Keys, Parameter, ParameterValue, ReadSet, Template, lex};
+use freshet_sql::{AnswerEnd, Bound, Client, Field, JoinKeys, Keys, Parameter, ParameterValue, ReadSet, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
     Value, ValueType,
@@ -79,13 +79,13 @@ fn told(tags: &[Tag]) -> String {
 fn late(sql: &str, rows: &[&str]) -> String {
     let bound = bound(sql, true);
     let keys = bound.keys.unwrap_or_else(|| panic!("{sql}: {:?}", bound.tags));
-    assert!(bound.top.is_none() && bound.tags.iter().any(|tag| tag.rows == RowSet::Later), "{sql}");
+    assert!(bound.limit_bound.is_none() && bound.tags.iter().any(|tag| tag.rows == RowSet::Later), "{sql}");
     of_rows(&keys, rows.iter().map(|row| fields(row)))
 }
 
 /// The tags from the keys of these rows.
 fn of_rows<'a>(keys: &Keys, rows: impl Iterator<Item = Vec<Field<'a>>> + Clone) -> String {
-    let end = End::of(None, rows.clone(), Vec::clone);
+    let end = AnswerEnd::of(None, rows.clone(), Vec::clone);
     told(&keys.deferred_tags(rows, Vec::clone, &end, None))
 }
 
@@ -287,12 +287,12 @@ fn it_is_described() {
 fn of_page(sql: &str, rows: &[&str]) -> String {
     let bound = bound(sql, true);
     let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
-    let end = End::of(bound.page.as_ref(), rows.iter(), |row| Vec::clone(row));
+    let end = AnswerEnd::of(bound.derived_limit.as_ref(), rows.iter(), |row| Vec::clone(row));
     let mut join_keys = bound.join_keys;
     if let Some(join_keys) = &mut join_keys {
         join_keys.bound_by_last(end.rows, &end.last);
     }
-    let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.deferred_tags(end.rows, &end.last)).collect();
+    let mut tags: Vec<Tag> = bound.limit_bound.iter().flat_map(|top| top.deferred_tags(end.rows, &end.last)).collect();
     tags.extend(
         bound
             .keys
@@ -357,7 +357,7 @@ fn a_page_in_from_is_not_told_where_rows_of_the_answer_may_be_others() {
         "select p.id from (select distinct on (author) id from whole order by author, id limit 1) p".to_owned(),
     ] {
         let bound = bound(&sql, true);
-        assert!(bound.top.is_none() && bound.keys.is_none(), "{sql}: {:?} {:?}", bound.top, bound.keys);
+        assert!(bound.limit_bound.is_none() && bound.keys.is_none(), "{sql}: {:?} {:?}", bound.limit_bound, bound.keys);
     }
 }
 
@@ -366,7 +366,7 @@ fn of_rows_that_nothing_bounds_those_matter_that_are_shown_or_enter() {
     let told = |sql: &str, rows: &[&str]| {
         let keys = bound(sql, true).keys.unwrap_or_else(|| panic!("{sql}"));
         let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
-        let end = End::of(None, rows.iter(), |row| Vec::clone(row));
+        let end = AnswerEnd::of(None, rows.iter(), |row| Vec::clone(row));
         let tags = keys.deferred_tags(rows.iter(), |row| Vec::clone(row), &end, None);
         let columns = |tag: &Tag| match &tag.columns {
             Columns::Only(names) => names.join(","),

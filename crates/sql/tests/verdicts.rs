@@ -7,7 +7,7 @@ mod shown;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_sql::{Client, Effect, End, Lexed, Parameter, ParameterValue, Template};
+use freshet_sql::{AnswerEnd, Client, Effect, Lexed, Parameter, ParameterValue, Template};
 use freshet_types::{
     Catalog, CatalogVersion, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
 };
@@ -215,10 +215,11 @@ fn verdict_under(catalog: &Catalog, sql: &str, own: &[Parameter<'_>], utf8: bool
     match read_set.bind(&params, Client { utf8, ..Client::PLAIN }) {
         Ok(mut bound) => {
             // As if there were fewer rows than LIMIT says.
-            let none = End { rows: 0, last: Vec::new() };
+            let none = AnswerEnd { rows: 0, last: Vec::new() };
             let by_keys =
                 bound.keys.iter().flat_map(|keys| keys.deferred_tags([(); 0].iter(), |()| Vec::new(), &none, None));
-            let late: Vec<Tag> = bound.top.iter().flat_map(|top| top.deferred_tags(0, &[])).chain(by_keys).collect();
+            let late: Vec<Tag> =
+                bound.limit_bound.iter().flat_map(|top| top.deferred_tags(0, &[])).chain(by_keys).collect();
             for tag in late {
                 bound.tags.retain(|other| other.rows != RowSet::Later || other.table != tag.table);
                 bound.tags.push(tag);

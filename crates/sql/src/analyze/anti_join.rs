@@ -1,6 +1,6 @@
 //! Conditions that are anti-joins (`dependency/anti_join.rs`).
 
-use crate::analysis::{Absent, Held, Inside};
+use crate::analysis::{AntiJoin, Inside, ReferenceColumn};
 use crate::analyze::Walk;
 use crate::analyze::conditions::atom;
 use crate::analyze::derived_limit::is_ungrouped;
@@ -56,7 +56,7 @@ impl Walk<'_> {
         let tested = match conjunct {
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
                 if let (Some(left), Some(right)) = (self.named_by_name(left), self.named_by_name(right)) {
-                    match (self.held(&left), self.held(&right)) {
+                    match (self.reference_column(&left), self.reference_column(&right)) {
                         (Some(one), Some(two)) if one.column.value_type == two.column.value_type => {
                             asks.inside.equal.push([one, two]);
                         }
@@ -83,10 +83,13 @@ impl Walk<'_> {
     }
 
     /// The column of a name, if it belongs to a table of the innermost block and its type allows it as a key.
-    pub(crate) fn held(&self, named: &Named) -> Option<Held> {
+    pub(crate) fn reference_column(&self, named: &Named) -> Option<ReferenceColumn> {
         let column = self.of_table(named).filter(|column| is_exact(self.is_mysql(), column.value_type))?;
         let place = named.rows.first()?.origin.place;
-        Some(Held { place, column: ComparedColumn { name: column.name.clone(), value_type: column.value_type } })
+        Some(ReferenceColumn {
+            place,
+            column: ComparedColumn { name: column.name.clone(), value_type: column.value_type },
+        })
     }
 
     pub(crate) fn of_table<'n>(&self, named: &'n Named) -> Option<&'n Column> {
@@ -97,17 +100,17 @@ impl Walk<'_> {
     }
 
     /// Notes the anti-joins of a condition on the references that it bounds.
-    pub(crate) fn note_absent(&mut self, condition: &Expr, bounded: &std::ops::Range<usize>) {
-        let absent = conjuncts(condition).into_iter().filter_map(|conjunct| self.absent_by(conjunct));
-        let absent: Vec<(usize, Absent)> = absent.collect();
+    pub(crate) fn note_anti_joins(&mut self, condition: &Expr, bounded: &std::ops::Range<usize>) {
+        let found = conjuncts(condition).into_iter().filter_map(|conjunct| self.anti_join_of(conjunct));
+        let found: Vec<(usize, AntiJoin)> = found.collect();
         self.found
             .limits
-            .absent
-            .extend(absent.into_iter().filter(|(item, _)| bounded.contains(item)).map(|(_, absent)| absent));
+            .anti_joins
+            .extend(found.into_iter().filter(|(item, _)| bounded.contains(item)).map(|(_, anti_join)| anti_join));
     }
 
     /// The item of the innermost block that is anti-joined by the conjunct.
-    pub(crate) fn absent_by(&self, conjunct: &Expr) -> Option<(usize, Absent)> {
+    pub(crate) fn anti_join_of(&self, conjunct: &Expr) -> Option<(usize, AntiJoin)> {
         let (negated, inner) = match conjunct {
             Expr::UnaryOp { op: UnaryOperator::Not, expr } => (true, unwrapped(expr)),
             other => (false, other),
@@ -127,25 +130,30 @@ impl Walk<'_> {
         };
         let shown = self.told_by(subquery).filter(|_| is_not != negated)?;
         let Asks { inside, outer } = shown.asks.as_deref()?.clone();
-        let (held, named) = match (value, &outer, shown.columns.as_slice()) {
-            (None, Some((held, named)), _) => (held.clone(), named.clone()),
+        let (inner_key, named) = match (value, &outer, shown.columns.as_slice()) {
+            (None, Some((inner_key, named)), _) => (inner_key.clone(), named.clone()),
             // LIMIT would exclude some of the keys.
             (Some(value), None, [column]) if inside.limit.is_none() => {
                 let [Origin { place, column, through: false }] = column.origins.as_slice() else { return None };
                 let (name, value_type) = (column.name.clone(), column.value_type);
-                let held = Held { place: *place, column: ComparedColumn { name, value_type } };
-                (Some(held).filter(|held| inside.places.contains(&held.place))?, self.named_by_name(value)?)
+                let inner_key = ReferenceColumn { place: *place, column: ComparedColumn { name, value_type } };
+                (
+                    Some(inner_key).filter(|inner_key| inside.places.contains(&inner_key.place))?,
+                    self.named_by_name(value)?,
+                )
             }
             _ => return None,
         };
         let column = self.of_table(&named)?;
-        let same = |beside: &Expr| self.named_by_name(beside).and_then(|other| self.held(&other)) == self.held(&named);
-        let exact = is_exact(self.is_mysql(), column.value_type) && column.value_type == held.column.value_type;
+        let same = |beside: &Expr| {
+            self.named_by_name(beside).and_then(|other| self.reference_column(&other)) == self.reference_column(&named)
+        };
+        let exact = is_exact(self.is_mysql(), column.value_type) && column.value_type == inner_key.column.value_type;
         if !exact || !beside.is_none_or(|beside| same(beside)) {
             return None;
         }
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some((named.place, Absent { place: named.rows.first()?.origin.place, column, held, inside }))
+        Some((named.place, AntiJoin { place: named.rows.first()?.origin.place, column, inner_key, inside }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use freshet_types::{Column, ComparedColumn, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
 
-use crate::analysis::{Edge, Held};
+use crate::analysis::{Edge, ReferenceColumn};
 use crate::analyze::Walk;
 use crate::analyze::outer_joins::Joined;
 use crate::analyze::shown::{Bounds, Origin, Outer, Reached, ShownColumn};
@@ -149,11 +149,12 @@ impl Walk<'_> {
                 !rounds && (compare_by_keys(one, two) || compare_alike(one, two))
             };
             if from.iter().all(leads) {
-                let held = |from: &Origin| Held { place: from.place, column: compared(&from.column) };
+                let reference_column =
+                    |from: &Origin| ReferenceColumn { place: from.place, column: compared(&from.column) };
                 edges.push(Edge {
                     to: origin.place,
                     to_column: compared(&origin.column),
-                    from: from.iter().map(held).collect(),
+                    from: from.iter().map(reference_column).collect(),
                     by_keys,
                 });
             }

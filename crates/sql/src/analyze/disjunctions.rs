@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use sqlparser::ast::{BinaryOperator, Expr, Query, Select, SetExpr, TableFactor, Visit, Visitor};
 
 use crate::allowlist::visitor::Counts;
-use crate::analysis::Keyed;
+use crate::analysis::ResultKey;
 use crate::analyze::{Outcome, Walk};
 use crate::predicate::syntax::unwrapped;
 
@@ -67,20 +67,21 @@ impl Walk<'_> {
     }
 
     /// Repeats what holds of references of the last walk of the outermost SELECT for those of the other walks.
-    pub(crate) fn in_each_branch(&self, keyed: Vec<Keyed>) -> Vec<Keyed> {
+    pub(crate) fn in_each_branch(&self, result_keys: Vec<ResultKey>) -> Vec<ResultKey> {
         let (last, others) = self.starts.split_last().map_or((0, &[][..]), |(last, others)| (*last, others));
-        let place = |of: &Keyed, start: &usize| Some(of.place.checked_sub(last)? + start);
-        let copies = |of: &Keyed| others.iter().filter_map(|start| Some(of.at(place(of, start)?))).collect::<Vec<_>>();
-        let copies: Vec<Keyed> = keyed.iter().flat_map(copies).collect();
-        keyed.into_iter().chain(copies).collect()
+        let place = |of: &ResultKey, start: &usize| Some(of.place.checked_sub(last)? + start);
+        let copies =
+            |of: &ResultKey| others.iter().filter_map(|start| Some(of.at(place(of, start)?))).collect::<Vec<_>>();
+        let copies: Vec<ResultKey> = result_keys.iter().flat_map(copies).collect();
+        result_keys.into_iter().chain(copies).collect()
     }
 }
 
 /// Whether a query may be walked in this way.
 pub(crate) fn has_branches(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
-    let cuts = query.limit_clause.is_some() || query.fetch.is_some();
-    let plain = query.with.is_none() && !cuts;
+    let has_limit = query.limit_clause.is_some() || query.fetch.is_some();
+    let plain = query.with.is_none() && !has_limit;
     plain && select.selection.as_ref().is_some_and(|selection| branches(select, selection).is_some())
 }
 

@@ -26,7 +26,7 @@ impl Walk<'_> {
                 }
                 let mut shown = std::mem::take(&mut self.scope.shown);
                 // It returns other rows for each row beside it.
-                shown.page.take_if(|_| *lateral);
+                shown.derived_limit.take_if(|_| *lateral);
                 self.refer_opaque(alias.as_ref(), None)?;
                 self.show_last(shown.renamed(alias.as_ref()));
                 Ok(())

@@ -2,7 +2,7 @@
 
 use crate::allowlist::mysql_functions::is_aggregate;
 use crate::allowlist::names::built_in_name;
-use crate::analysis::{Cut, Order, RowLimit};
+use crate::analysis::{Order, RowLimit, SortedLimit};
 use crate::analyze::Walk;
 use crate::analyze::scope::Block;
 use crate::analyze::sort_keys::{Item, first_key, named_column, shown_items};
@@ -56,7 +56,7 @@ impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
 
 impl Walk<'_> {
     /// The LIMIT bound of the outermost query; the innermost block is the query's own.
-    pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
+    pub(crate) fn sorted_limit_of(&self, query: &Query) -> Option<SortedLimit> {
         let SetExpr::Select(select) = &*query.body else { return None };
         let limit = limit_of(query)?;
         let block = self.scope.blocks.last()?;
@@ -72,7 +72,16 @@ impl Walk<'_> {
         let place = self.sorted_place(key)?;
         let Order { descending, nulls_first } = self.order_of(first);
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit, page: Vec::new() })
+        Some(SortedLimit {
+            place,
+            column,
+            at,
+            width: items.len(),
+            descending,
+            nulls_first,
+            limit,
+            derived_columns: Vec::new(),
+        })
     }
 
     /// Whether a function in these reads more rows than the one beside it, or its group. PostgreSQL refuses an aggregate beside a plain column. An

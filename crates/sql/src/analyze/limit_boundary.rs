@@ -2,7 +2,7 @@
 
 use crate::allowlist::functions::keeps_rows;
 use crate::allowlist::names::built_in_name;
-use crate::analysis::Paged;
+use crate::analysis::LimitBoundary;
 use crate::analyze::Walk;
 use crate::analyze::limit_bound::{calls, limit_of};
 use crate::analyze::outer_joins::Kind;
@@ -16,14 +16,14 @@ use sqlparser::ast::{BinaryOperator, Expr, Function, GroupByExpr, LimitClause, Q
 
 impl Walk<'_> {
     /// Notes the LIMIT of the query that ends here if it follows the order of its first item. The innermost block is the query's own.
-    pub(crate) fn note_paged(&mut self, query: &Query) {
+    pub(crate) fn note_limit_boundary(&mut self, query: &Query) {
         if self.views.is_outside() {
-            let paged = self.paged(query);
-            self.found.limits.paged.extend(paged);
+            let boundary = self.limit_boundary(query);
+            self.found.limits.boundaries.extend(boundary);
         }
     }
 
-    pub(crate) fn paged(&self, query: &Query) -> Option<Paged> {
+    pub(crate) fn limit_boundary(&self, query: &Query) -> Option<LimitBoundary> {
         let SetExpr::Select(select) = &*query.body else { return None };
         let limit = limit_of(query)?;
         let offset = match offset_of(query) {
@@ -60,7 +60,7 @@ impl Walk<'_> {
         }
         let equal = equal_constants(select)?;
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some(Paged { place, column, order: self.order_of(first), limit, offset, equal })
+        Some(LimitBoundary { place, column, order: self.order_of(first), limit, offset, equal })
     }
 }
 

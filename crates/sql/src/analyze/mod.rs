@@ -176,9 +176,9 @@ impl<'a> Walk<'a> {
         for reference in &mut self.found.references {
             reference.columns = self.mentioned.of(&reference.table);
         }
-        for keyed in &mut self.found.limits.keyed {
-            let table = self.found.references.get(keyed.place).map(|reference| &reference.table);
-            keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
+        for result_key in &mut self.found.limits.result_keys {
+            let table = self.found.references.get(result_key.place).map(|reference| &reference.table);
+            result_key.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
         let zoned = self.handles_timetz(parsed)?;
         let shows_times = self.kept_times.occur;
@@ -245,8 +245,8 @@ impl<'a> Walk<'a> {
             shown.outer.clear();
         }
         self.scope.shown = shown;
-        self.note_cut(query, by_values);
-        self.note_paged(query);
+        self.note_limit(query, by_values);
+        self.note_limit_boundary(query);
         self.scope.blocks.pop();
         self.scope.ctes.truncate(in_scope);
         Ok(())

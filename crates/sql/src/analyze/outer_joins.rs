@@ -97,7 +97,7 @@ impl Walk<'_> {
         for Condition { clause, bounded, join } in conditions {
             match (clause, join) {
                 (Clause::On(condition), _) => {
-                    self.note_absent(condition, bounded);
+                    self.note_anti_joins(condition, bounded);
                     let (bounds, told) = self.bounds_of(condition, bounded);
                     self.add_bounds(bounds);
                     // No row need satisfy an ON.

@@ -46,9 +46,9 @@ impl Template {
             }
             // A count of the rows without LIMIT depends on all of them.
             if self.facts.counts_found_rows {
-                walk.found.limits.cut = None;
-                walk.found.limits.paged.clear();
-                walk.found.limits.keyed.clear();
+                walk.found.limits.sorted = None;
+                walk.found.limits.boundaries.clear();
+                walk.found.limits.result_keys.clear();
                 walk.found.limits.moving.clear();
             }
             walk.into_read_set(parsed)

@@ -1,6 +1,6 @@
 //! References whose keys are in the answer of the outermost query (`dependency/result_keys.rs`).
 
-use crate::analysis::Keyed;
+use crate::analysis::ResultKey;
 use crate::analyze::Walk;
 use crate::analyze::derived_limit::is_ungrouped;
 use crate::analyze::limit_bound::{limit_of, sorts_by_list};
@@ -11,11 +11,11 @@ use sqlparser::ast::{LimitClause, Query, SetExpr};
 
 impl Walk<'_> {
     /// The references of the outermost query whose keys are in its answer; the innermost block is the query's own.
-    pub(crate) fn keyed_by(&self, query: &Query) -> Vec<Keyed> {
-        self.find_keyed(query).unwrap_or_default()
+    pub(crate) fn result_keys_of(&self, query: &Query) -> Vec<ResultKey> {
+        self.find_result_keys(query).unwrap_or_default()
     }
 
-    pub(crate) fn find_keyed(&self, query: &Query) -> Option<Vec<Keyed>> {
+    pub(crate) fn find_result_keys(&self, query: &Query) -> Option<Vec<ResultKey>> {
         let SetExpr::Select(select) = &*query.body else { return None };
         let all_of_the_first = match &query.limit_clause {
             None => true,
@@ -29,9 +29,9 @@ impl Walk<'_> {
         let block = self.scope.blocks.last()?;
         let items = shown_items(block, select)?;
         let limit = limit_of(query).filter(|_| query.order_by.is_none());
-        let cuts = query.limit_clause.is_some() || query.fetch.is_some();
-        let is_selected = if cuts { !sorts_by_list(query, select) } else { select.selection.is_some() };
-        let keyed = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
+        let has_limit = query.limit_clause.is_some() || query.fetch.is_some();
+        let is_selected = if has_limit { !sorts_by_list(query, select) } else { select.selection.is_some() };
+        let result_keys = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
             let Source::Table { places, .. } = &reference.source else { return None };
             let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
             let table = &self.found.references.get(place)?.table;
@@ -48,19 +48,19 @@ impl Walk<'_> {
                 Some((ComparedColumn { name: column.name.clone(), value_type }, at))
             });
             let key: Vec<_> = key.collect::<Option<_>>()?;
-            (!key.is_empty()).then_some(Keyed {
+            (!key.is_empty()).then_some(ResultKey {
                 place,
                 key,
                 width: items.len(),
                 old_by_key,
                 limit,
-                page: None,
+                derived_limit: None,
                 selecting: Columns::All,
                 is_selected,
                 by_value: false,
             })
         });
-        Some(keyed.collect())
+        Some(result_keys.collect())
     }
 }
 

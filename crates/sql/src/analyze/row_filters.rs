@@ -8,7 +8,7 @@ use sqlparser::ast::{Expr, Ident, visit_expressions};
 
 use crate::analyze::Walk;
 use crate::analyze::shown::Named;
-use crate::predicate::row_filter::Residual;
+use crate::predicate::row_filter::RowFilter;
 use crate::predicate::syntax::column_name;
 use crate::predicate::{Atom, Operand, Question, Said, operand};
 
@@ -53,8 +53,9 @@ impl Walk<'_> {
         let atoms = of.into_iter().flatten().filter(|of| !(self.is_mysql() && of.through)).filter_map(|of| {
             let (_, column) = of.columns.first()?.clone();
             let (condition, operands) = (condition.clone(), operands.clone());
-            let residual = Residual { condition, truth, columns: of.columns.into(), operands, nullable: of.nullable };
-            Some((of.place, Some(Atom { column, question: Question::Row(residual), through: of.through })))
+            let row_filter =
+                RowFilter { condition, truth, columns: of.columns.into(), operands, nullable: of.nullable };
+            Some((of.place, Some(Atom { column, question: Question::Row(row_filter), through: of.through })))
         });
         let atoms: Vec<_> = atoms.collect();
         if atoms.is_empty() { Said::Nothing } else { Said::Of(atoms) }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use freshet_types::{Column, ValueType};
 use sqlparser::ast::TableAlias;
 
-use crate::analysis::{Cut, Edge, Held, Inside, Keyed, RowLimit};
+use crate::analysis::{Edge, Inside, ReferenceColumn, ResultKey, RowLimit, SortedLimit};
 use crate::predicate::Predicate;
 
 /// A column of a table reference, by its place among those of the whole statement.
@@ -51,7 +51,7 @@ pub(crate) struct Shown {
     /// The bounds on outer rows for which it has a row.
     pub(crate) outer: Vec<Outer>,
     /// Its LIMIT.
-    pub(crate) page: Option<Box<Page>>,
+    pub(crate) derived_limit: Option<Box<DerivedLimit>>,
     /// It has at most one row for each outer row.
     pub(crate) is_single: bool,
     /// The bounds of its outer joins that apply if conditions outside turn them into inner joins.
@@ -65,7 +65,7 @@ pub(crate) struct Shown {
 pub(crate) struct Asks {
     pub(crate) inside: Inside,
     /// The equality with an outer column.
-    pub(crate) outer: Option<(Held, Named)>,
+    pub(crate) outer: Option<(ReferenceColumn, Named)>,
 }
 
 /// A bound on an outer row for which a sub-select has a row: its column has a value of one of the inner columns.
@@ -120,9 +120,9 @@ pub(crate) struct Note {
 
 /// The LIMIT of a derived table. Its columns take the place of an answer's columns.
 #[derive(Clone, Debug)]
-pub(crate) struct Page {
-    pub(crate) cut: Option<Cut>,
-    pub(crate) keyed: Vec<Keyed>,
+pub(crate) struct DerivedLimit {
+    pub(crate) sorted: Option<SortedLimit>,
+    pub(crate) result_keys: Vec<ResultKey>,
     pub(crate) limit: RowLimit,
 }
 
@@ -218,14 +218,14 @@ impl Shown {
             shown.reached.retain(|reached| alike(&reached.origin));
         }
         self.outer.clear();
-        self.page = None;
+        self.derived_limit = None;
         self.asks = None;
         self
     }
 
     /// Conditions on it apply no further: other rows decide which of its rows exist, or several references may need other rows.
     pub(crate) fn unreached(mut self) -> Self {
-        self.page = None;
+        self.derived_limit = None;
         self.columns.iter_mut().for_each(ShownColumn::clear);
         self
     }

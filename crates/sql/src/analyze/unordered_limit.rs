@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use freshet_types::ComparedColumn;
 use sqlparser::ast::{LimitClause, Query};
 
-use crate::analysis::Keyed;
+use crate::analysis::ResultKey;
 use crate::analyze::Walk;
 use crate::analyze::limit_bound::limit_of;
 use crate::analyze::result_keys::is_exact;
@@ -32,7 +32,7 @@ pub(crate) const COLUMNS_MAX: usize = 3;
 
 impl Walk<'_> {
     /// The references whose rows the answer's values show, if this is the outermost query; `shown`: its columns without its LIMIT.
-    pub(crate) fn by_values(&self, query: &Query, shown: &Shown) -> Vec<Keyed> {
+    pub(crate) fn by_values(&self, query: &Query, shown: &Shown) -> Vec<ResultKey> {
         let all_of_the_first = match &query.limit_clause {
             None => true,
             Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
@@ -45,7 +45,7 @@ impl Walk<'_> {
             columns.flat_map(|(at, column)| column.reached.iter().map(move |reached| (at, &reached.origin)))
         };
         let places: BTreeSet<usize> = reached().map(|(_, origin)| origin.place).collect();
-        let keyed = places.into_iter().filter_map(|place| {
+        let result_keys = places.into_iter().filter_map(|place| {
             let of_place = reached().filter(|(_, origin)| origin.place == place);
             let exact = of_place.filter(|(_, origin)| is_exact(self.context.dialect, origin.column.value_type));
             let column = |(at, origin): (usize, &Origin)| {
@@ -58,8 +58,8 @@ impl Walk<'_> {
                     key.push((column, at));
                 }
             }
-            (!key.is_empty()).then(|| Keyed::by_value(place, key, shown.columns.len(), limit))
+            (!key.is_empty()).then(|| ResultKey::by_value(place, key, shown.columns.len(), limit))
         });
-        keyed.collect()
+        result_keys.collect()
     }
 }

@@ -22,8 +22,8 @@
 
 use freshet_types::ComparedColumn;
 
-use crate::analysis::{Absent, Inside, ReadSet, TableReference};
-use crate::dependency::join_path::Ways;
+use crate::analysis::{AntiJoin, Inside, ReadSet, TableReference};
+use crate::dependency::join_path::JoinPaths;
 use crate::dependency::key_query::{Holding, Part};
 use crate::dependency::query_text::quoted;
 use crate::predicate::bind::Rows;
@@ -32,33 +32,33 @@ use crate::predicate::parameters::Params;
 impl ReadSet {
     /// Key queries for the anti-joins, at most `parts_max`, except for references that `told` contains. Each comes with the places of the reference
     /// and of the inner tables.
-    pub(crate) fn absent_parts(
+    pub(crate) fn anti_join_parts(
         &self,
         rows: &[Rows],
-        ways: &Ways<'_>,
+        paths: &JoinPaths<'_>,
         mut told: Vec<usize>,
         max: usize,
         params: Params<'_>,
     ) -> Vec<(usize, &[usize], Part)> {
         let mut parts = Vec::new();
-        for absent in &self.limits.absent {
-            let place = absent.place;
+        for anti_join in &self.limits.anti_joins {
+            let place = anti_join.place;
             let is_told = told.contains(&place) || self.described_spared(place, &rows[place]).is_some();
-            if is_told || rows[place].is_some() || ways.lead_into(absent.places()) || parts.len() >= max {
+            if is_told || rows[place].is_some() || paths.lead_into(anti_join.places()) || parts.len() >= max {
                 continue;
             }
-            let Some(holding) = self.holding(absent, params) else { continue };
+            let Some(holding) = self.holding(anti_join, params) else { continue };
             let TableReference { table, columns, .. } = &self.references[place];
-            let part = Part::of_absent(table.id, columns.clone(), absent.column.clone(), holding);
+            let part = Part::of_anti_join(table.id, columns.clone(), anti_join.column.clone(), holding);
             told.push(place);
-            parts.push((place, absent.places(), part));
+            parts.push((place, anti_join.places(), part));
         }
         parts
     }
 
     /// The key query; None if it cannot be written so that it returns no key too many.
-    pub(crate) fn holding(&self, absent: &Absent, params: Params<'_>) -> Option<Holding> {
-        let Absent { held, inside: Inside { places, equal, tests, limit, .. }, .. } = absent;
+    pub(crate) fn holding(&self, anti_join: &AntiJoin, params: Params<'_>) -> Option<Holding> {
+        let AntiJoin { inner_key, inside: Inside { places, equal, tests, limit, .. }, .. } = anti_join;
         if let Some(limit) = limit {
             self.rows_max(*limit, params).filter(|limit| *limit > 0)?;
         }
@@ -80,18 +80,19 @@ impl ReadSet {
             let written = self.written_exactly(atom, params)?;
             conditions.extend(written.tests(self.dialect, &column(*place, &atom.column)?));
         }
-        let key = column(held.place, &held.column)?;
+        let key = column(inner_key.place, &inner_key.column)?;
         (!tests.is_empty()).then(|| Holding { key, from: from.join(", "), conditions })
     }
 
     /// For EXPLAIN CACHE: the column of a reference, and the column that has the keys of dropped rows.
-    pub(crate) fn described_absent(&self, place: usize, rows: &Rows, ways: &Ways<'_>) -> Option<String> {
-        let is_asked = |absent: &&Absent| {
-            absent.place == place && !absent.inside.tests.is_empty() && !ways.lead_into(absent.places())
+    pub(crate) fn described_anti_join(&self, place: usize, rows: &Rows, paths: &JoinPaths<'_>) -> Option<String> {
+        let is_asked = |anti_join: &&AntiJoin| {
+            anti_join.place == place && !anti_join.inside.tests.is_empty() && !paths.lead_into(anti_join.places())
         };
-        let absent = self.limits.absent.iter().find(is_asked)?;
-        let table = &self.references.get(absent.held.place)?.table;
-        let column = &absent.column.name;
-        rows.is_none().then(|| format!("{column} not among the values of {}.{}", table.name, absent.held.column.name))
+        let anti_join = self.limits.anti_joins.iter().find(is_asked)?;
+        let table = &self.references.get(anti_join.inner_key.place)?.table;
+        let column = &anti_join.column.name;
+        rows.is_none()
+            .then(|| format!("{column} not among the values of {}.{}", table.name, anti_join.inner_key.column.name))
     }
 }

@@ -21,13 +21,13 @@
 
 use std::collections::HashSet;
 
-use crate::analysis::Cut;
+use crate::analysis::SortedLimit;
 use crate::dependency::answer::{Field, shown_value};
 
 /// Finds the last row of a derived table in the rows of an answer.
 #[derive(Clone, Debug)]
-pub struct Furthest {
-    pub(crate) cut: Cut,
+pub struct LastRowFinder {
+    pub(crate) sorted: SortedLimit,
     pub(crate) limit: u64,
     /// Texts of the answer are in UTF-8.
     pub(crate) utf8: bool,
@@ -35,37 +35,41 @@ pub struct Furthest {
 
 /// The end of an answer, or of the derived table in it.
 #[derive(Debug)]
-pub struct End<'a> {
+pub struct AnswerEnd<'a> {
     /// Its number of rows, or a lower bound of it.
     pub rows: u64,
     /// The values of the last row; empty if they cannot be read.
     pub last: Vec<Field<'a>>,
 }
 
-impl<'a> End<'a> {
+impl<'a> AnswerEnd<'a> {
     /// The end of an answer's rows; `read` returns the values of one.
-    pub fn of<R>(page: Option<&Furthest>, rows: impl Iterator<Item = R>, read: impl Fn(&R) -> Vec<Field<'a>>) -> Self {
-        if let Some(page) = page {
-            return page.of(rows.map(|row| read(&row)));
+    pub fn of<R>(
+        derived: Option<&LastRowFinder>,
+        rows: impl Iterator<Item = R>,
+        read: impl Fn(&R) -> Vec<Field<'a>>,
+    ) -> Self {
+        if let Some(derived) = derived {
+            return derived.of(rows.map(|row| read(&row)));
         }
         let (count, last) = rows.fold((0, None), |(count, _), row| (count + 1, Some(row)));
         Self { rows: count, last: last.map_or_else(Vec::new, |row| read(&row)) }
     }
 }
 
-impl Furthest {
+impl LastRowFinder {
     /// The columns of the answer that are read.
     pub fn columns(&self) -> &[usize] {
-        &self.cut.page
+        &self.sorted.derived_columns
     }
 
-    fn of<'a>(&self, rows: impl Iterator<Item = Vec<Field<'a>>>) -> End<'a> {
+    fn of<'a>(&self, rows: impl Iterator<Item = Vec<Field<'a>>>) -> AnswerEnd<'a> {
         let mut different = HashSet::new();
         let mut last: Option<(Reach, Vec<Field<'a>>)> = None;
         for row in rows {
             let shown: Option<Vec<Field<'_>>> = self.columns().iter().map(|at| row.get(*at).copied()).collect();
-            let Some(shown) = shown.filter(|_| row.len() == self.cut.width) else {
-                return End { rows: 0, last: Vec::new() };
+            let Some(shown) = shown.filter(|_| row.len() == self.sorted.width) else {
+                return AnswerEnd { rows: 0, last: Vec::new() };
             };
             different.insert(shown);
             let reach = self.reach(&row);
@@ -77,12 +81,12 @@ impl Furthest {
                 break;
             }
         }
-        End { rows: different.len() as u64, last: last.map_or_else(Vec::new, |(_, row)| row) }
+        AnswerEnd { rows: different.len() as u64, last: last.map_or_else(Vec::new, |(_, row)| row) }
     }
 
     /// The position of a row in the sort order.
     fn reach(&self, row: &[Field<'_>]) -> Reach {
-        let Cut { column, at, descending, nulls_first, .. } = &self.cut;
+        let SortedLimit { column, at, descending, nulls_first, .. } = &self.sorted;
         let field = row.get(*at).copied().unwrap_or(Field::Other);
         match shown_value(column, field, self.utf8).map(|value| value.order_key()) {
             Some(key) => Reach::To(if *descending { u64::MAX - key } else { key }),

@@ -34,13 +34,13 @@ use std::fmt::Write as _;
 
 use freshet_types::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test};
 
-use crate::analysis::{Edge, Held, ReadSet, TableReference};
+use crate::analysis::{Edge, ReadSet, ReferenceColumn, TableReference};
 use crate::dependency::answer::Field;
-use crate::dependency::join_path::{PARTS_MAX, Way, Ways};
+use crate::dependency::join_path::{JoinPath, JoinPaths, PARTS_MAX};
 use crate::dependency::key_conditions::{Constants, Start, written_bound};
 use crate::dependency::key_query::{KEYS_MAX, Key, Part, Select, keys_of};
-use crate::dependency::limit_bound::Top;
-use crate::dependency::limit_boundary::End;
+use crate::dependency::limit_bound::LimitBound;
+use crate::dependency::limit_boundary::BoundaryQuery;
 use crate::dependency::member_keys::{Matching, Members};
 use crate::dependency::query_text::{Parameterised, as_parameters, as_text, in_place, quoted};
 use crate::predicate::bind::Rows;
@@ -58,7 +58,7 @@ pub struct JoinKeys {
     /// The tables of `tables` whose rows lead to keys of other tables.
     leading: Vec<TableId>,
     /// The LIMIT bound of the rows that some keys are read from.
-    top: Option<Top>,
+    limit_bound: Option<LimitBound>,
     /// The key query returns the minimum and the maximum of the keys.
     ranges: bool,
     dialect: Dialect,
@@ -69,83 +69,89 @@ impl ReadSet {
     pub(crate) fn join_keys(
         &self,
         rows: &[Rows],
-        top: Option<&Top>,
+        limit_bound: Option<&LimitBound>,
         params: Params<'_>,
     ) -> Option<(JoinKeys, Vec<usize>)> {
-        let shows_end = top.map(Top::place);
-        let top = top.filter(|top| self.has_limits(top.sorted_by()));
-        let is_cut =
-            |place: usize| top.is_some_and(|top| top.place() == place) || self.is_cut(place, &rows[place], params);
+        let bound_place = limit_bound.map(LimitBound::place);
+        let limit_bound = limit_bound.filter(|limit_bound| self.has_limits(limit_bound.sorted_by()));
+        let is_bounded = |place: usize| {
+            limit_bound.is_some_and(|limit_bound| limit_bound.place() == place)
+                || self.is_bounded_by_answer(place, &rows[place], params)
+        };
         let constants: Vec<Constants<'_>> =
             rows.iter().enumerate().map(|(at, rows)| self.constants(at, rows, params)).collect();
-        let ends = self.ends(rows, |place| is_cut(place) || shows_end == Some(place), params);
+        let boundaries = self.boundary_queries(rows, |place| is_bounded(place) || bound_place == Some(place), params);
         let starts = constants.iter().enumerate().map(|(at, of_one)| {
-            let cut = (is_cut(at) || ends.iter().any(|end| end.place == at)).then_some(Start::Cut);
-            Start::of(of_one, |(_, written)| written.start()).into_iter().chain(cut).min()
+            let answer =
+                (is_bounded(at) || boundaries.iter().any(|boundary| boundary.place == at)).then_some(Start::Answer);
+            Start::of(of_one, |(_, written)| written.start()).into_iter().chain(answer).min()
         });
-        let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
-        let cut = (0..rows.len()).filter(|place| is_cut(*place)).collect();
-        let known = Known { constants, ends, cut };
+        let paths = JoinPaths::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
+        let by_answer = (0..rows.len()).filter(|place| is_bounded(*place)).collect();
+        let known = Known { constants, boundaries, by_answer };
         let mut parts = Vec::new();
         let mut tables = Vec::new();
-        for (place, ways) in ways.reached() {
+        for (place, paths) in paths.reached() {
             let reference = &self.references[place];
-            tables.extend(ways.iter().flatten().map(|(_, held)| self.references[held.place].table.id));
-            let (edge, _) = ways.first()?.first()?;
+            tables.extend(paths.iter().flatten().map(|(_, key_column)| self.references[key_column.place].table.id));
+            let (edge, _) = paths.first()?.first()?;
             parts.push(Part {
                 table: reference.table.id,
-                selects: ways.iter().map(|way| self.select(way, None, &known)).collect::<Option<_>>()?,
+                selects: paths.iter().map(|path| self.select(path, None, &known)).collect::<Option<_>>()?,
                 column: edge.to_column.clone(),
                 terms: match rows[place].as_deref() {
                     Some([terms]) => terms.clone(),
                     _ => Vec::new(),
                 },
                 columns: reference.columns.clone(),
-                end: None,
-                absent: false,
+                boundary: None,
+                anti_join: false,
             });
         }
-        let mut reached = ways.reached.clone();
-        for end in known.ends.iter().filter(|end| !ways.reached.contains(&end.place)) {
-            let TableReference { table, columns, .. } = &self.references[end.place];
+        let mut reached = paths.reached.clone();
+        for boundary in known.boundaries.iter().filter(|boundary| !paths.reached.contains(&boundary.place)) {
+            let TableReference { table, columns, .. } = &self.references[boundary.place];
             tables.push(table.id);
-            reached.push(end.place);
-            parts.push(Part::of_end(table.id, columns.clone(), end.clone()));
+            reached.push(boundary.place);
+            parts.push(Part::of_boundary(table.id, columns.clone(), boundary.clone()));
         }
-        let told =
-            |reached: &[usize]| reached.iter().copied().chain(shows_end).chain(known.cut.iter().copied()).collect();
+        let told = |reached: &[usize]| {
+            reached.iter().copied().chain(bound_place).chain(known.by_answer.iter().copied()).collect()
+        };
         for (place, inside, part) in
-            self.absent_parts(rows, &ways, told(&reached), PARTS_MAX.saturating_sub(parts.len()), params)
+            self.anti_join_parts(rows, &paths, told(&reached), PARTS_MAX.saturating_sub(parts.len()), params)
         {
             tables.extend(inside.iter().map(|place| self.references[*place].table.id));
             reached.push(place);
             parts.push(part);
         }
-        let (top, dialect) = (top.cloned(), self.dialect);
+        let (limit_bound, dialect) = (limit_bound.cloned(), self.dialect);
         tables.sort_unstable();
         tables.dedup();
         let (members, leading) = (Vec::new(), tables.clone());
         let (loses_none, ranges) = (false, false);
-        let mut join_keys = JoinKeys { parts, members, loses_none, tables, leading, top, ranges, dialect };
-        reached.extend(self.add_members(rows, &ways, &told(&reached), &known, &mut join_keys));
+        let mut join_keys = JoinKeys { parts, members, loses_none, tables, leading, limit_bound, ranges, dialect };
+        reached.extend(self.add_members(rows, &paths, &told(&reached), &known, &mut join_keys));
         join_keys.tables.sort_unstable();
         join_keys.tables.dedup();
         (!join_keys.parts.is_empty() || !join_keys.members.is_empty()).then_some((join_keys, reached))
     }
 
     /// For EXPLAIN CACHE: the join paths from these starts.
-    pub(crate) fn ways<'f>(&'f self, rows: &[Rows], start: impl Fn(usize) -> Option<Start>) -> Ways<'f> {
+    pub(crate) fn paths<'f>(&'f self, rows: &[Rows], start: impl Fn(usize) -> Option<Start>) -> JoinPaths<'f> {
         let starts: Vec<Option<Start>> = (0..rows.len()).map(start).collect();
-        Ways::from(rows, &starts, &self.edges)
+        JoinPaths::from(rows, &starts, &self.edges)
     }
 
     /// For EXPLAIN CACHE: the references found by join keys, each with its column and the column that has the keys.
-    pub(crate) fn described_join_keys(&self, ways: &Ways<'_>) -> Vec<(usize, String)> {
-        let reached = ways.reached().filter_map(|(place, ways)| {
-            let (edge, _) = ways.first()?.first()?;
-            let held = ways.iter().filter_map(|way| way.first());
-            let name = |held: &Held| format!("{}.{}", self.references[held.place].table.name, held.column.name);
-            let mut names: Vec<String> = held.map(|(_, held)| name(held)).collect();
+    pub(crate) fn described_join_keys(&self, paths: &JoinPaths<'_>) -> Vec<(usize, String)> {
+        let reached = paths.reached().filter_map(|(place, paths)| {
+            let (edge, _) = paths.first()?.first()?;
+            let key_column = paths.iter().filter_map(|path| path.first());
+            let name = |key_column: &ReferenceColumn| {
+                format!("{}.{}", self.references[key_column.place].table.name, key_column.column.name)
+            };
+            let mut names: Vec<String> = key_column.map(|(_, key_column)| name(key_column)).collect();
             names.sort_unstable();
             names.dedup();
             Some((place, format!("{} among the values of {}", edge.to_column.name, names.join(", "))))
@@ -155,13 +161,13 @@ impl ReadSet {
 
     /// The SELECT for the keys at the end of a join path, which is listed backwards. With `to`: the SELECT for the rows of this reference that have
     /// these keys; its `key` is then the row's name.
-    fn select(&self, way: &Way<'_>, to: Option<usize>, known: &Known<'_>) -> Option<Select> {
+    fn select(&self, path: &JoinPath<'_>, to: Option<usize>, known: &Known<'_>) -> Option<Select> {
         let quoted = |name: &str| quoted(self.dialect, name);
         let mut from = String::new();
         let mut conditions = Vec::new();
         // Begins at the constants: each edge leads to the table of the next one.
-        let places: Vec<usize> = way.iter().rev().map(|(_, held)| held.place).chain(to).collect();
-        let joins = std::iter::once(None).chain(way.iter().rev().map(Some));
+        let places: Vec<usize> = path.iter().rev().map(|(_, key_column)| key_column.place).chain(to).collect();
+        let joins = std::iter::once(None).chain(path.iter().rev().map(Some));
         for (at, (place, join)) in places.iter().zip(joins).enumerate() {
             let table = &self.references.get(*place)?.table;
             let name = format!("{}.{} t{at}", quoted(&table.schema), quoted(&table.name));
@@ -174,7 +180,7 @@ impl ReadSet {
             }
             let all = known.constants.get(*place)?;
             // If a join path leads to the reference, only a single conjunction is known to hold for its rows.
-            let is_known = to != Some(*place) || way.is_empty() || all.len() == 1;
+            let is_known = to != Some(*place) || path.is_empty() || all.len() == 1;
             let all = if is_known { &all[..] } else { &[] };
             let all = all.iter().map(|conjunction| {
                 let column = |column: &ComparedColumn| format!("t{at}.{}", quoted(&column.name));
@@ -192,16 +198,24 @@ impl ReadSet {
             }
         }
         let last = format!("t{}", places.len() - 1);
-        let key = if to.is_some() { last } else { format!("{last}.{}", quoted(&way.first()?.1.column.name)) };
+        let key = if to.is_some() { last } else { format!("{last}.{}", quoted(&path.first()?.1.column.name)) };
         let start = *places.first()?;
-        let cut = Some(start).filter(|start| known.cut.contains(start));
+        let by_answer = Some(start).filter(|start| known.by_answer.contains(start));
         let constants = known.constants.get(start)?;
-        let end = known.ends.iter().find(|end| end.place == start);
-        conditions.extend(end.map(|end| end.condition("t0")));
-        let bounded = !constants.is_empty() || end.is_some();
+        let boundary = known.boundaries.iter().find(|boundary| boundary.place == start);
+        conditions.extend(boundary.map(|boundary| boundary.condition("t0")));
+        let bounded = !constants.is_empty() || boundary.is_some();
         let best = Start::of(constants, |(_, written)| written.start());
-        let finds = cut.is_some() || end.is_some() || best.is_some_and(|best| best <= Start::Range);
-        Some(Select { key, from, conditions, bounded, finds, cut, end: end.map(|end| end.place) })
+        let finds = by_answer.is_some() || boundary.is_some() || best.is_some_and(|best| best <= Start::Range);
+        Some(Select {
+            key,
+            from,
+            conditions,
+            bounded,
+            finds,
+            by_answer,
+            boundary: boundary.map(|boundary| boundary.place),
+        })
     }
 
     /// Adds the references whose leaving rows are found by keys that are read: those of the parts, and those with constants that nothing else covers.
@@ -209,32 +223,33 @@ impl ReadSet {
     fn add_members(
         &self,
         rows: &[Rows],
-        ways: &Ways<'_>,
+        paths: &JoinPaths<'_>,
         told: &[usize],
         known: &Known<'_>,
         join_keys: &mut JoinKeys,
     ) -> Vec<usize> {
         let mut number = join_keys.parts.len();
         let mut places = Vec::new();
-        let mut add = |place: usize, key: Option<Vec<ComparedColumn>>, matching: Matching, ways: &[Way<'_>]| {
+        let mut add = |place: usize, key: Option<Vec<ComparedColumn>>, matching: Matching, paths: &[JoinPath<'_>]| {
             let key = key.filter(|key| number + key.len() <= PARTS_MAX)?;
-            let selects = ways.iter().map(|way| self.select(way, Some(place), known)).collect::<Option<Vec<_>>>()?;
-            let may_be_asked = selects.iter().all(|select| select.bounded || select.cut.is_some());
+            let selects = paths.iter().map(|path| self.select(path, Some(place), known)).collect::<Option<Vec<_>>>()?;
+            let may_be_asked = selects.iter().all(|select| select.bounded || select.by_answer.is_some());
             let reference = self.references.get(place).filter(|_| may_be_asked)?;
             join_keys.members.push(Members::of(reference, key, matching, selects, number));
             join_keys.tables.push(reference.table.id);
             number = join_keys.members.last()?.next_number();
             Some(place)
         };
-        for ((at, part), (place, ways)) in join_keys.parts.iter().enumerate().zip(ways.reached()) {
+        for ((at, part), (place, paths)) in join_keys.parts.iter().enumerate().zip(paths.reached()) {
             let key = self.lacking(place, std::iter::once(&*part.all_terms()));
-            add(place, key, Matching::Part(at), ways);
+            add(place, key, Matching::Part(at), paths);
         }
         for (place, rows) in rows.iter().enumerate() {
-            let is_told = told.contains(&place) || self.limits.keyed.iter().any(|keyed| keyed.place == place);
+            let is_told =
+                told.contains(&place) || self.limits.result_keys.iter().any(|result_key| result_key.place == place);
             let Some(rows) = rows.as_ref().filter(|rows| !rows.is_empty() && !is_told) else { continue };
             let key = self.lacking(place, rows.iter().map(Vec::as_slice));
-            places.extend(add(place, key, Matching::Constants(rows.clone()), &[Way::new()]));
+            places.extend(add(place, key, Matching::Constants(rows.clone()), &[JoinPath::new()]));
         }
         places
     }
@@ -243,16 +258,16 @@ impl ReadSet {
 /// Facts about the references at which join paths start.
 struct Known<'k> {
     constants: Vec<Constants<'k>>,
-    ends: Vec<End>,
+    boundaries: Vec<BoundaryQuery>,
     /// References that the answer bounds.
-    cut: Vec<usize>,
+    by_answer: Vec<usize>,
 }
 
 impl JoinKeys {
     /// One SELECT for all these keys, to be run on a connection to the same server after their fills began. It has two columns, both as text: the
     /// number of the join keys and of the part, as `1.0`, and a key, which may be NULL.
-    pub fn sql<'l>(lineages: impl IntoIterator<Item = &'l Self>) -> String {
-        in_place(Self::marked_sql(lineages))
+    pub fn sql<'l>(all: impl IntoIterator<Item = &'l Self>) -> String {
+        in_place(Self::marked_sql(all))
     }
 
     /// The same for `self` alone, on PostgreSQL, as a statement to be prepared.
@@ -260,14 +275,18 @@ impl JoinKeys {
         as_parameters(&Self::marked_sql([self]))
     }
 
-    fn marked_sql<'l>(lineages: impl IntoIterator<Item = &'l Self>) -> String {
+    fn marked_sql<'l>(all: impl IntoIterator<Item = &'l Self>) -> String {
         let mut sql = String::new();
-        for (number, join_keys) in lineages.into_iter().enumerate() {
+        for (number, join_keys) in all.into_iter().enumerate() {
             let parts = join_keys.parts.iter().enumerate();
             let questions = parts.flat_map(|(at, part)| {
                 let mark = format!("{number}.{at}");
-                let end = part.end.iter().map(|end| format!("SELECT '{mark}', {}", end.sql())).collect::<Vec<_>>();
-                part.asked().iter().flat_map(move |select| join_keys.questions(&mark, select)).chain(end)
+                let boundary = part
+                    .boundary
+                    .iter()
+                    .map(|boundary| format!("SELECT '{mark}', {}", boundary.sql()))
+                    .collect::<Vec<_>>();
+                part.asked().iter().flat_map(move |select| join_keys.questions(&mark, select)).chain(boundary)
             });
             let quoted = |name: &str| quoted(join_keys.dialect, name);
             let of_members = join_keys.members.iter().flat_map(|members| members.asked(quoted));
@@ -286,10 +305,10 @@ impl JoinKeys {
         let conditions = conditions.join(" AND ");
         let text = |key: &str| as_text(self.dialect, key);
         if self.ranges {
-            let end = |end: &str| {
-                format!("SELECT '{mark}', {} FROM {from} WHERE {conditions}", text(&format!("{end}({key})")))
+            let extreme = |name: &str| {
+                format!("SELECT '{mark}', {} FROM {from} WHERE {conditions}", text(&format!("{name}({key})")))
             };
-            return vec![end("MIN"), end("MAX")];
+            return vec![extreme("MIN"), extreme("MAX")];
         }
         vec![self.keys_question(mark, select)]
     }
@@ -305,7 +324,7 @@ impl JoinKeys {
     pub fn ask_for_ranges(&mut self) -> bool {
         self.ranges = true;
         for part in &mut self.parts {
-            let has_reach = !part.absent && part.has_order() && part.selects.iter().all(|select| select.finds);
+            let has_reach = !part.anti_join && part.has_order() && part.selects.iter().all(|select| select.finds);
             part.selects.retain(|_| has_reach);
         }
         self.drop_unled();
@@ -358,9 +377,9 @@ impl JoinKeys {
         }
         // Keys of other tables are known only with the LIMIT boundary of the rows that lead to them.
         let leading: Vec<usize> =
-            self.parts.iter().flat_map(|part| &part.selects).filter_map(|select| select.end).collect();
+            self.parts.iter().flat_map(|part| &part.selects).filter_map(|select| select.boundary).collect();
         for part in &mut self.parts {
-            part.end.take_if(|end| !is_wanted(part.table) && !leading.contains(&end.place));
+            part.boundary.take_if(|boundary| !is_wanted(part.table) && !leading.contains(&boundary.place));
         }
         for members in self.members.iter_mut().filter(|members| members.is_asked() && !loses_rows(members.table())) {
             members.leave();
@@ -373,9 +392,9 @@ impl JoinKeys {
     /// Adds what the answer shows: it has `rows` rows, and these are the values of the last one. Keys of rows that nothing else restricts are read
     /// only if this row does.
     pub fn bound_by_last(&mut self, rows: u64, last: &[Field<'_>]) {
-        let Some(top) = self.top.take() else { return };
-        if let Some(tests) = top.bound(rows, last) {
-            self.bound(top.place(), &[(top.sorted_by(), &tests)]);
+        let Some(limit_bound) = self.limit_bound.take() else { return };
+        if let Some(tests) = limit_bound.bound(rows, last) {
+            self.bound(limit_bound.place(), &[(limit_bound.sorted_by(), &tests)]);
         }
     }
 
@@ -392,7 +411,7 @@ impl JoinKeys {
         let Some(conditions) = written.collect::<Option<Vec<_>>>() else { return };
         let of_parts = self.parts.iter_mut().flat_map(|part| &mut part.selects);
         for select in of_parts.chain(self.members.iter_mut().flat_map(Members::selects_mut)) {
-            if select.cut.take_if(|start| *start == place).is_some() {
+            if select.by_answer.take_if(|start| *start == place).is_some() {
                 select.conditions.extend_from_slice(&conditions);
                 select.bounded = true;
             }
@@ -414,10 +433,11 @@ impl JoinKeys {
         let bytes = |select: &Select| {
             select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
         };
-        let ends = self.parts.iter().filter_map(|part| part.end.as_ref()).map(|end| end.sql().len());
+        let boundaries =
+            self.parts.iter().filter_map(|part| part.boundary.as_ref()).map(|boundary| boundary.sql().len());
         let of_members =
             self.members.iter().map(|members| members.selects().iter().map(bytes).sum::<usize>() * members.questions());
-        self.parts.iter().flat_map(Part::asked).map(bytes).chain(ends).chain(of_members).sum()
+        self.parts.iter().flat_map(Part::asked).map(bytes).chain(boundaries).chain(of_members).sum()
     }
 
     /// The tables that it reads, sorted and distinct.
@@ -464,10 +484,14 @@ impl JoinKeys {
     /// The tags of each part.
     fn tags_of_parts(&self, rows: Option<&[Key]>) -> Vec<Vec<Tag>> {
         let parts = self.parts.iter().enumerate();
-        let ends = parts.clone().filter_map(|(number, part)| Some((number, part.end.as_ref()?)));
-        let known = |number, end: &End| rows.is_some_and(|rows| end.is_known(&keys_of(number, rows)));
-        let unknown: Vec<usize> = ends.filter(|(number, end)| !known(*number, end)).map(|(_, end)| end.place).collect();
-        let is_led = |select: &Select| select.end.is_none_or(|end| !unknown.contains(&end));
+        let boundaries = parts.clone().filter_map(|(number, part)| Some((number, part.boundary.as_ref()?)));
+        let known =
+            |number, boundary: &BoundaryQuery| rows.is_some_and(|rows| boundary.is_known(&keys_of(number, rows)));
+        let unknown: Vec<usize> = boundaries
+            .filter(|(number, boundary)| !known(*number, boundary))
+            .map(|(_, boundary)| boundary.place)
+            .collect();
+        let is_led = |select: &Select| select.boundary.is_none_or(|boundary| !unknown.contains(&boundary));
         let asked = |part: &Part| rows.filter(|_| part.is_asked() && part.selects.iter().all(is_led));
         parts.map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()
     }

@@ -1,6 +1,6 @@
 //! Join paths: from references that constants restrict, over equalities between columns, to other references (`join_keys.rs`).
 
-use crate::analysis::{Edge, Held};
+use crate::analysis::{Edge, ReferenceColumn};
 use crate::dependency::key_conditions::Start;
 use crate::predicate::bind::{self, Rows, is_never};
 
@@ -8,34 +8,34 @@ use crate::predicate::bind::{self, Rows, is_never};
 const STEPS_MAX: usize = 8;
 
 /// Limit of paths to the keys of one part.
-const WAYS_MAX: usize = 4;
+const PATHS_MAX: usize = 4;
 
 /// The edges of a join path, backwards from a reference to one with constants, each with the column on its other side.
-pub(crate) type Way<'f> = Vec<(&'f Edge, &'f Held)>;
+pub(crate) type JoinPath<'f> = Vec<(&'f Edge, &'f ReferenceColumn)>;
 
 /// Limit of parts in one key query.
 pub(crate) const PARTS_MAX: usize = 12;
 
 /// The join paths to each reference: those that together give all its keys. A start has one path without edges.
-pub(crate) struct Ways<'f> {
-    of: Vec<Option<Vec<Way<'f>>>>,
+pub(crate) struct JoinPaths<'f> {
+    of: Vec<Option<Vec<JoinPath<'f>>>>,
     /// The places of the references that were reached.
     pub(crate) reached: Vec<usize>,
 }
 
-impl<'f> Ways<'f> {
+impl<'f> JoinPaths<'f> {
     /// The best starts come first; other starts are used only for references that these do not reach.
     pub(crate) fn from(rows: &[Rows], starts: &[Option<Start>], edges: &'f [Edge]) -> Self {
-        let mut ways = Self { of: vec![None; rows.len()], reached: Vec::new() };
+        let mut paths = Self { of: vec![None; rows.len()], reached: Vec::new() };
         for start in Start::ALL {
-            for (way, own) in ways.of.iter_mut().zip(starts) {
-                if way.is_none() && *own == Some(start) {
-                    *way = Some(vec![Vec::new()]);
+            for (path, own) in paths.of.iter_mut().zip(starts) {
+                if path.is_none() && *own == Some(start) {
+                    *path = Some(vec![Vec::new()]);
                 }
             }
-            ways.extend(rows, edges);
+            paths.extend(rows, edges);
         }
-        ways
+        paths
     }
 
     fn extend(&mut self, rows: &[Rows], edges: &'f [Edge]) {
@@ -59,25 +59,27 @@ impl<'f> Ways<'f> {
     }
 
     /// The paths over an edge, if all references on its other side are reached.
-    fn along(&self, rows: &[Rows], edge: &'f Edge) -> Option<Vec<Way<'f>>> {
-        let mut ways = Vec::new();
-        let holds_keys = |held: &&Held| !rows.get(held.place).is_some_and(is_never);
-        for held in edge.from.iter().filter(holds_keys) {
-            for before in self.of.get(held.place)?.as_ref()? {
-                ways.push(std::iter::once((edge, held)).chain(before.iter().copied()).collect());
+    fn along(&self, rows: &[Rows], edge: &'f Edge) -> Option<Vec<JoinPath<'f>>> {
+        let mut paths = Vec::new();
+        let holds_keys = |key_column: &&ReferenceColumn| !rows.get(key_column.place).is_some_and(is_never);
+        for key_column in edge.from.iter().filter(holds_keys) {
+            for before in self.of.get(key_column.place)?.as_ref()? {
+                paths.push(std::iter::once((edge, key_column)).chain(before.iter().copied()).collect());
             }
         }
-        let short = ways.iter().all(|way: &Way<'_>| way.len() < STEPS_MAX);
-        (short && (1..=WAYS_MAX).contains(&ways.len())).then_some(ways)
+        let short = paths.iter().all(|path: &JoinPath<'_>| path.len() < STEPS_MAX);
+        (short && (1..=PATHS_MAX).contains(&paths.len())).then_some(paths)
     }
 
     /// Whether a join path leads into one of these references.
     pub(crate) fn lead_into(&self, inside: &[usize]) -> bool {
         let of_inside = self.reached().filter(|(place, _)| inside.contains(place));
-        of_inside.flat_map(|(_, ways)| ways.iter().flatten()).any(|(_, held)| !inside.contains(&held.place))
+        of_inside
+            .flat_map(|(_, paths)| paths.iter().flatten())
+            .any(|(_, key_column)| !inside.contains(&key_column.place))
     }
 
-    pub(crate) fn reached(&self) -> impl Iterator<Item = (usize, &[Way<'f>])> {
+    pub(crate) fn reached(&self) -> impl Iterator<Item = (usize, &[JoinPath<'f>])> {
         self.reached.iter().filter_map(|place| Some((*place, self.of.get(*place)?.as_deref()?)))
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum Start {
     /// By a range, or by the beginning of a text.
     Range,
     /// By the LIMIT bound of the answer's last row (`limit_bound.rs`), or by the keys of its rows (`result_keys.rs`).
-    Cut,
+    Answer,
     /// By a test of each row.
     Scan,
     /// By a test that most rows pass.
@@ -45,7 +45,7 @@ pub(crate) enum Start {
 
 impl Start {
     /// Best first.
-    pub(crate) const ALL: [Self; 5] = [Self::Equal, Self::Range, Self::Cut, Self::Scan, Self::Most];
+    pub(crate) const ALL: [Self; 5] = [Self::Equal, Self::Range, Self::Answer, Self::Scan, Self::Most];
 
     /// The start of rows in a disjunction of these conjunctions; None if one has none.
     pub(crate) fn of<T>(conjunctions: &[Vec<T>], start: impl Fn(&T) -> Self) -> Option<Self> {

@@ -2,7 +2,7 @@
 
 use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
-use crate::dependency::limit_boundary::End;
+use crate::dependency::limit_boundary::BoundaryQuery;
 
 /// Limit of keys of one part; with more, any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
@@ -22,9 +22,9 @@ pub(crate) struct Part {
     pub(crate) terms: Vec<Term>,
     pub(crate) columns: Columns,
     /// If set, the query asks for a LIMIT boundary, not for keys.
-    pub(crate) end: Option<End>,
+    pub(crate) boundary: Option<BoundaryQuery>,
     /// An anti-join: rows with these keys do not matter.
-    pub(crate) absent: bool,
+    pub(crate) anti_join: bool,
 }
 
 /// A SELECT for keys, without the SELECT list's number of the part.
@@ -41,9 +41,9 @@ pub(crate) struct Select {
     /// An index may find these rows, so that not each row must be tested.
     pub(crate) finds: bool,
     /// The start of the path, if the answer will bound its rows and is not yet known.
-    pub(crate) cut: Option<usize>,
+    pub(crate) by_answer: Option<usize>,
     /// The start of the path, if a LIMIT boundary bounds its rows.
-    pub(crate) end: Option<usize>,
+    pub(crate) boundary: Option<usize>,
 }
 
 /// The key query of an anti-join.
@@ -72,25 +72,33 @@ impl Part {
     }
 
     pub(crate) fn is_asked(&self) -> bool {
-        !self.asked().is_empty() || self.end.is_some()
+        !self.asked().is_empty() || self.boundary.is_some()
     }
 
     /// Rows up to a LIMIT boundary.
-    pub(crate) fn of_end(table: TableId, columns: Columns, end: End) -> Self {
-        let column = end.column().clone();
-        Self { table, selects: Vec::new(), column, terms: Vec::new(), columns, end: Some(end), absent: false }
+    pub(crate) fn of_boundary(table: TableId, columns: Columns, boundary: BoundaryQuery) -> Self {
+        let column = boundary.column().clone();
+        Self {
+            table,
+            selects: Vec::new(),
+            column,
+            terms: Vec::new(),
+            columns,
+            boundary: Some(boundary),
+            anti_join: false,
+        }
     }
 
     /// Rows without the keys of an anti-join.
-    pub(crate) fn of_absent(table: TableId, columns: Columns, column: ComparedColumn, holding: Holding) -> Self {
+    pub(crate) fn of_anti_join(table: TableId, columns: Columns, column: ComparedColumn, holding: Holding) -> Self {
         let Holding { key, from, conditions } = holding;
-        let select = Select { key, from, conditions, bounded: true, finds: true, cut: None, end: None };
-        Self { table, selects: vec![select], column, terms: Vec::new(), columns, end: None, absent: true }
+        let select = Select { key, from, conditions, bounded: true, finds: true, by_answer: None, boundary: None };
+        Self { table, selects: vec![select], column, terms: Vec::new(), columns, boundary: None, anti_join: true }
     }
 
     /// The tags from an answer; None if there is no answer.
     pub(crate) fn tags(&self, number: usize, rows: Option<&[Key]>, ranges: bool) -> Vec<Tag> {
-        let Some(end) = &self.end else {
+        let Some(boundary) = &self.boundary else {
             return self.tag(rows.and_then(|rows| values_of(&self.column, number, rows)), ranges).into_iter().collect();
         };
         let keys = keys_of(number, rows.unwrap_or_default());
@@ -98,7 +106,7 @@ impl Part {
             let term = Term { column: self.column.clone(), test };
             Tag { table: self.table, rows: RowSet::Where([term].into()), columns: self.columns.clone() }
         };
-        match end.tests(&keys) {
+        match boundary.tests(&keys) {
             Some(tests) => tests.into_iter().map(of_test).collect(),
             None => vec![Tag { table: self.table, rows: RowSet::Any, columns: self.columns.clone() }],
         }
@@ -108,7 +116,7 @@ impl Part {
     pub(crate) fn tag(&self, keys: Option<Vec<Value>>, ranges: bool) -> Option<Tag> {
         let mut terms = self.terms.clone();
         match keys {
-            Some(keys) if self.absent => {
+            Some(keys) if self.anti_join => {
                 let test = Test::OrNull(Test::Not(keys.into()).into());
                 terms.push(Term { column: self.column.clone(), test });
             }

@@ -35,45 +35,49 @@
 use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
 use crate::allowlist::types::oid;
-use crate::analysis::{Cut, Order, ReadSet, RowLimit};
+use crate::analysis::{Order, ReadSet, RowLimit, SortedLimit};
 use crate::dependency::answer::{Field, up_to};
-use crate::dependency::derived_limit::Furthest;
+use crate::dependency::derived_limit::LastRowFinder;
 use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::parameters::{ParameterValue, Params};
 
 /// The LIMIT bound of a table reference: gives its tags once the last row of the answer is known.
 #[derive(Clone, Debug)]
-pub struct Top {
+pub struct LimitBound {
     table: TableId,
     columns: Columns,
     rows: Rows,
-    cut: Cut,
+    sorted: SortedLimit,
     limit: u64,
     /// Texts of the answer are in UTF-8.
     utf8: bool,
 }
 
-impl Top {
+impl LimitBound {
     /// The column of the answer with the sort key.
     pub fn column(&self) -> usize {
-        self.cut.at
+        self.sorted.at
     }
 
     /// The reference that it bounds.
     pub(crate) fn place(&self) -> usize {
-        self.cut.place
+        self.sorted.place
     }
 
     /// Finds the last row of the derived table, if the LIMIT is that of one.
-    pub(crate) fn page(&self) -> Option<Furthest> {
-        let Self { cut, limit, utf8, .. } = self;
-        (!cut.page.is_empty()).then(|| Furthest { cut: cut.clone(), limit: *limit, utf8: *utf8 })
+    pub(crate) fn derived_limit(&self) -> Option<LastRowFinder> {
+        let Self { sorted, limit, utf8, .. } = self;
+        (!sorted.derived_columns.is_empty()).then(|| LastRowFinder {
+            sorted: sorted.clone(),
+            limit: *limit,
+            utf8: *utf8,
+        })
     }
 
     /// The sort key's column.
     pub(crate) fn sorted_by(&self) -> &ComparedColumn {
-        &self.cut.column
+        &self.sorted.column
     }
 
     /// The tags for an answer of `rows` rows whose last one has these values.
@@ -91,19 +95,19 @@ impl Top {
 
     /// The tests of the key, of which one must pass; None if the answer gives no bound.
     pub(crate) fn bound(&self, rows: u64, last: &[Field<'_>]) -> Option<Vec<Test>> {
-        let is_full = rows >= self.limit && last.len() == self.cut.width;
-        last.get(self.cut.at).filter(|_| is_full).and_then(|field| self.tests(*field))
+        let is_full = rows >= self.limit && last.len() == self.sorted.width;
+        last.get(self.sorted.at).filter(|_| is_full).and_then(|field| self.tests(*field))
     }
 
     /// The tests of rows that matter if this is the last row's key; None: any row.
     fn tests(&self, last: Field<'_>) -> Option<Vec<Test>> {
-        let Cut { column, descending, nulls_first, .. } = &self.cut;
+        let SortedLimit { column, descending, nulls_first, .. } = &self.sorted;
         up_to(column, Order { descending: *descending, nulls_first: *nulls_first }, last, self.utf8)
     }
 
     /// The conjunction with the test added; None if no row passes both.
     fn with(&self, terms: &[Term], test: &Test) -> Option<Vec<Term>> {
-        let column = &self.cut.column;
+        let column = &self.sorted.column;
         let mut terms = terms.to_vec();
         let mut known = terms.iter().filter(|term| term.column == *column).map(|term| &term.test);
         let passes_none = match test {
@@ -129,12 +133,19 @@ impl Top {
 
 impl ReadSet {
     /// The LIMIT bound of this execution, if it has a limit.
-    pub(crate) fn top(&self, rows: &[Rows], params: Params<'_>) -> Option<Top> {
-        let cut = self.limits.cut.clone()?;
-        let reference = self.references.get(cut.place)?;
-        let limit = self.rows_max(cut.limit, params).filter(|limit| *limit > 0)?;
+    pub(crate) fn limit_bound(&self, rows: &[Rows], params: Params<'_>) -> Option<LimitBound> {
+        let sorted = self.limits.sorted.clone()?;
+        let reference = self.references.get(sorted.place)?;
+        let limit = self.rows_max(sorted.limit, params).filter(|limit| *limit > 0)?;
         let (table, columns) = (reference.table.id, reference.columns.clone());
-        Some(Top { table, columns, rows: rows.get(cut.place)?.clone(), cut, limit, utf8: params.client.utf8 })
+        Some(LimitBound {
+            table,
+            columns,
+            rows: rows.get(sorted.place)?.clone(),
+            sorted,
+            limit,
+            utf8: params.client.utf8,
+        })
     }
 
     /// The number of rows; None if none is given, or not as a plain number.
@@ -163,9 +174,14 @@ impl ReadSet {
 
     /// For EXPLAIN CACHE: the column that bounds the rows of the reference by the answer's last row. The first `unknown` parameters are not known
     /// yet.
-    pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
-        let cut = self.limits.cut.as_ref().filter(|cut| cut.place == place)?;
-        self.may_limit(cut.limit, params, unknown).then_some(&cut.column)
+    pub(crate) fn described_limit_bound(
+        &self,
+        place: usize,
+        params: Params<'_>,
+        unknown: u16,
+    ) -> Option<&ComparedColumn> {
+        let sorted = self.limits.sorted.as_ref().filter(|sorted| sorted.place == place)?;
+        self.may_limit(sorted.limit, params, unknown).then_some(&sorted.column)
     }
 
     /// For EXPLAIN CACHE: whether there is a limit, or may be one.

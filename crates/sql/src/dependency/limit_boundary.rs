@@ -28,7 +28,7 @@
 
 use freshet_types::{ComparedColumn, Dialect, Test};
 
-use crate::analysis::{Order, Paged, ReadSet};
+use crate::analysis::{LimitBoundary, Order, ReadSet};
 use crate::dependency::answer::{Field, up_to};
 use crate::dependency::query_text::{as_text, quoted};
 use crate::lex::literal::{Literal, LiteralKind};
@@ -36,11 +36,11 @@ use crate::predicate::bind::Rows;
 use crate::predicate::parameters::{ParameterValue, Params};
 
 /// Limit of boundaries that one statement reads.
-const ENDS_MAX: usize = 4;
+const BOUNDARIES_MAX: usize = 4;
 
 /// The query for a LIMIT boundary: the key of row number `before + 1`.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
+pub(crate) struct BoundaryQuery {
     /// The reference, by its place in the whole statement.
     pub(crate) place: usize,
     /// Its table, as a FROM item.
@@ -53,7 +53,7 @@ pub(crate) struct End {
     dialect: Dialect,
 }
 
-impl End {
+impl BoundaryQuery {
     /// The query without its SELECT keyword.
     pub(crate) fn sql(&self) -> String {
         self.row("t0", &as_text(self.dialect, &format!("t0.{}", self.key)))
@@ -97,13 +97,26 @@ impl End {
 
 impl ReadSet {
     /// The boundaries to read: of references of which any row would matter, except where `is_told` is true.
-    pub(crate) fn ends(&self, rows: &[Rows], is_told: impl Fn(usize) -> bool, params: Params<'_>) -> Vec<End> {
-        let open = |paged: &&Paged| rows.get(paged.place).is_some_and(Option::is_none) && !is_told(paged.place);
-        self.limits.paged.iter().filter(open).filter_map(|paged| self.end(paged, params)).take(ENDS_MAX).collect()
+    pub(crate) fn boundary_queries(
+        &self,
+        rows: &[Rows],
+        is_told: impl Fn(usize) -> bool,
+        params: Params<'_>,
+    ) -> Vec<BoundaryQuery> {
+        let open = |boundary: &&LimitBoundary| {
+            rows.get(boundary.place).is_some_and(Option::is_none) && !is_told(boundary.place)
+        };
+        self.limits
+            .boundaries
+            .iter()
+            .filter(open)
+            .filter_map(|boundary| self.boundary_query(boundary, params))
+            .take(BOUNDARIES_MAX)
+            .collect()
     }
 
-    fn end(&self, paged: &Paged, params: Params<'_>) -> Option<End> {
-        let Paged { place, column, order, limit, offset, equal } = paged;
+    fn boundary_query(&self, boundary: &LimitBoundary, params: Params<'_>) -> Option<BoundaryQuery> {
+        let LimitBoundary { place, column, order, limit, offset, equal } = boundary;
         let number = |number: u32| match params.get_number(number)?.value {
             ParameterValue::Literal(Literal { kind: LiteralKind::Number, text }) => Some(text),
             _ => None,
@@ -120,7 +133,7 @@ impl ReadSet {
         let table = &self.references.get(*place)?.table;
         let quoted = |name: &str| quoted(self.dialect, name);
         let only = if self.dialect.is_mysql_family() { "" } else { "ONLY " };
-        Some(End {
+        Some(BoundaryQuery {
             place: *place,
             from: format!("{only}{}.{}", quoted(&table.schema), quoted(&table.name)),
             key: quoted(&column.name),
@@ -132,8 +145,8 @@ impl ReadSet {
     }
 
     /// For EXPLAIN CACHE: the column whose value at the LIMIT boundary bounds the rows. The first `unknown` parameters are not known yet.
-    pub(crate) fn described_end(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
-        let paged = self.limits.paged.iter().find(|paged| paged.place == place)?;
-        self.may_limit(paged.limit, params, unknown).then_some(&paged.column)
+    pub(crate) fn described_boundary(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
+        let boundary = self.limits.boundaries.iter().find(|boundary| boundary.place == place)?;
+        self.may_limit(boundary.limit, params, unknown).then_some(&boundary.column)
     }
 }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use freshet_types::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test};
 
 use crate::analysis::{ReadSet, TableReference};
-use crate::dependency::join_path::Ways;
+use crate::dependency::join_path::JoinPaths;
 use crate::dependency::key_query::{Key, Select, values_of};
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::key_types::{compare_alike, compare_by_keys};
@@ -222,14 +222,14 @@ impl ReadSet {
 
     /// Whether they should be, if their keys can be read.
     pub(crate) fn wants_members(&self, place: usize, rows: &Rows) -> bool {
-        let is_keyed = self.limits.keyed.iter().any(|keyed| keyed.place == place);
+        let is_keyed = self.limits.result_keys.iter().any(|result_key| result_key.place == place);
         !is_keyed && self.lacks(place, rows.iter().flatten().map(Vec::as_slice))
     }
 
     /// For EXPLAIN CACHE: the same for rows that join keys of other tables find.
-    pub(crate) fn has_led_members(&self, place: usize, rows: &Rows, ways: &Ways<'_>) -> bool {
-        let column = ways.reached().find(|(reached, _)| *reached == place);
-        let column = column.and_then(|(_, ways)| Some(&ways.first()?.first()?.0.to_column));
+    pub(crate) fn has_led_members(&self, place: usize, rows: &Rows, paths: &JoinPaths<'_>) -> bool {
+        let column = paths.reached().find(|(reached, _)| *reached == place);
+        let column = column.and_then(|(_, paths)| Some(&paths.first()?.first()?.0.to_column));
         let terms = if let Some([terms]) = rows.as_deref() { terms.as_slice() } else { &[] };
         let by_key = column.map(|column| Term { column: column.clone(), test: Test::NotNull });
         let all: Vec<Term> = terms.iter().cloned().chain(by_key).collect();

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use freshet_types::{Columns, ComparedColumn, Reason, RowSet, Table, TableId, Tag, Term, Test, Value};
 
 use crate::analysis::{Edge, ReadSet, TableReference};
-use crate::dependency::derived_limit::Furthest;
+use crate::dependency::derived_limit::LastRowFinder;
 use crate::dependency::join_keys::JoinKeys;
 use crate::dependency::join_path::is_open;
 use crate::dependency::key_conditions::Start;
-use crate::dependency::limit_bound::Top;
+use crate::dependency::limit_bound::LimitBound;
 use crate::dependency::member_keys::BY_THEIR_KEYS;
 use crate::dependency::result_keys::{BY_KEYS, Keys};
 use crate::lex::literal::{Literal, LiteralKind};
@@ -28,11 +28,11 @@ pub struct Bound {
     /// The join-key dependencies, whose keys a key query reads.
     pub join_keys: Option<JoinKeys>,
     /// The LIMIT bound, which the last row of the answer gives.
-    pub top: Option<Top>,
+    pub limit_bound: Option<LimitBound>,
     /// The result keys, which all rows of the answer give.
     pub keys: Option<Keys>,
-    /// If set, `top` and `keys` refer to this derived table in the answer, not to the answer.
-    pub page: Option<Furthest>,
+    /// If set, `limit_bound` and `keys` refer to this derived table in the answer, not to the answer.
+    pub derived_limit: Option<LastRowFinder>,
 }
 
 impl ReadSet {
@@ -45,16 +45,17 @@ impl ReadSet {
         self.refuse_completing_times(params)?;
         let params = self.params(params, client);
         let rows = self.rows(params);
-        let top = self.top(&rows, params);
-        let page = top.as_ref().and_then(Top::page);
-        let join_keys = if self.may_have_join_keys(&rows) { self.join_keys(&rows, top.as_ref(), params) } else { None };
+        let limit_bound = self.limit_bound(&rows, params);
+        let derived_limit = limit_bound.as_ref().and_then(LimitBound::derived_limit);
+        let join_keys =
+            if self.may_have_join_keys(&rows) { self.join_keys(&rows, limit_bound.as_ref(), params) } else { None };
         let (join_keys, later) = join_keys.unzip();
         let mut later = later.unwrap_or_default();
-        let top = top.filter(|top| !later.contains(&top.place()));
-        let keys = self.keys(&rows, &later, top.as_ref(), params);
+        let limit_bound = limit_bound.filter(|limit_bound| !later.contains(&limit_bound.place()));
+        let keys = self.keys(&rows, &later, limit_bound.as_ref(), params);
         later.extend(keys.iter().flat_map(Keys::places));
-        let top = top.filter(|top| !later.contains(&top.place()));
-        later.extend(top.as_ref().map(Top::place));
+        let limit_bound = limit_bound.filter(|limit_bound| !later.contains(&limit_bound.place()));
+        later.extend(limit_bound.as_ref().map(LimitBound::place));
         let known = self.references.iter().zip(rows).enumerate().filter(|(place, _)| !later.contains(place));
         let known: Vec<(&TableReference, Rows)> = known.map(|(_, bound)| bound).collect();
         let mut any: BTreeMap<TableId, Columns> = BTreeMap::new();
@@ -86,15 +87,15 @@ impl ReadSet {
             let reference = &self.references[*place];
             Tag { table: reference.table.id, rows: RowSet::Later, columns: reference.columns.clone() }
         }));
-        Ok(Bound { tags, join_keys, top, keys, page })
+        Ok(Bound { tags, join_keys, limit_bound, keys, derived_limit })
     }
 
     /// Whether a key query may be needed. Most statements need none: their constants say which rows matter.
     fn may_have_join_keys(&self, rows: &[Rows]) -> bool {
         let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
         self.edges.iter().any(leads_on)
-            || !self.limits.paged.is_empty()
-            || !self.limits.absent.is_empty()
+            || !self.limits.boundaries.is_empty()
+            || !self.limits.anti_joins.is_empty()
             || rows.iter().enumerate().any(|(place, rows)| self.wants_members(place, rows))
     }
 
@@ -133,14 +134,15 @@ impl ReadSet {
         bind::travel(&mut rows, &self.edges);
         let is_known = |atom: &Atom| atom.question.operands().iter().all(is_known);
         let starts = |at: usize| {
-            let top = self.described_cut(at, params, unknown).is_some_and(|column| self.has_limits(column));
-            let cut = top || self.described_open(at, &rows[at], params, unknown) == Some(BY_KEYS);
+            let limit_bound =
+                self.described_limit_bound(at, params, unknown).is_some_and(|column| self.has_limits(column));
+            let by_answer = limit_bound || self.described_open(at, &rows[at], params, unknown) == Some(BY_KEYS);
             let start = self.described_start(at, &rows[at], params, is_known);
-            let end = rows[at].is_none() && self.described_end(at, params, unknown).is_some();
-            start.into_iter().chain((cut || end).then_some(Start::Cut)).min()
+            let boundary = rows[at].is_none() && self.described_boundary(at, params, unknown).is_some();
+            start.into_iter().chain((by_answer || boundary).then_some(Start::Answer)).min()
         };
-        let ways = self.ways(&rows, starts);
-        let join_keys = self.described_join_keys(&ways);
+        let paths = self.paths(&rows, starts);
+        let join_keys = self.described_join_keys(&paths);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
             let mut conjunctions: Vec<String> = conjunctions.map(|terms| terms.join(" and ")).collect();
@@ -149,15 +151,15 @@ impl ReadSet {
             if let Some((_, keys)) = join_keys.iter().find(|(reached, _)| *reached == place) {
                 conjunctions.push(keys.clone());
                 conjunctions = vec![conjunctions.join(" and ")];
-                by_keys = if self.has_led_members(place, rows, &ways) { BY_THEIR_KEYS } else { "" };
+                by_keys = if self.has_led_members(place, rows, &paths) { BY_THEIR_KEYS } else { "" };
             } else {
-                let cut = self.described_cut(place, params, unknown);
-                if self.is_keyed(place, rows, cut) {
+                let limit_bound = self.described_limit_bound(place, params, unknown);
+                if self.is_keyed(place, rows, limit_bound) {
                     by_keys = ", by the keys of the answer's rows";
-                } else if cut.is_none() && starts(place).is_some() && self.has_members(place, rows) {
+                } else if limit_bound.is_none() && starts(place).is_some() && self.has_members(place, rows) {
                     by_keys = BY_THEIR_KEYS;
                 }
-                bound_by(&mut conjunctions, cut);
+                bound_by(&mut conjunctions, limit_bound);
                 if let Some(told) = self.described_open(place, rows, params, unknown) {
                     if conjunctions.is_empty() {
                         conjunctions.push(told.to_owned());
@@ -165,9 +167,9 @@ impl ReadSet {
                         by_keys = ", by the keys of the answer's rows";
                     }
                 }
-                let end = self.described_end(place, params, unknown);
-                if let Some(end) = end.filter(|_| rows.is_none() && conjunctions.is_empty()) {
-                    conjunctions.push(format!("{} up to the page's last row's", end.name));
+                let boundary = self.described_boundary(place, params, unknown);
+                if let Some(column) = boundary.filter(|_| rows.is_none() && conjunctions.is_empty()) {
+                    conjunctions.push(format!("{} up to the page's last row's", column.name));
                 }
                 if let Some(Columns::Only(names)) =
                     self.described_spared(place, rows).filter(|_| conjunctions.is_empty())
@@ -175,8 +177,10 @@ impl ReadSet {
                     let names = names.join(", ");
                     conjunctions.push(format!("the keys of the answer's rows, and what enters by {names}"));
                 }
-                if let Some(absent) = self.described_absent(place, rows, &ways).filter(|_| conjunctions.is_empty()) {
-                    conjunctions.push(absent);
+                if let Some(anti_join) =
+                    self.described_anti_join(place, rows, &paths).filter(|_| conjunctions.is_empty())
+                {
+                    conjunctions.push(anti_join);
                 }
             }
             let of_none = if is_never(rows) { "no row" } else { "any row" };
@@ -191,7 +195,7 @@ impl ReadSet {
     /// A test that stands for one with unknown constants.
     fn sketched(&self, atom: &Atom) -> Option<Test> {
         match &atom.question {
-            Question::Row(residual) => self.row_test(residual, None),
+            Question::Row(row_filter) => self.row_test(row_filter, None),
             question => Some(sketch(question)),
         }
     }
@@ -202,8 +206,8 @@ impl ReadSet {
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
         bind::travel(&mut rows, &self.edges);
         let nothing = self.params(&[], Client::PLAIN);
-        let ways = self.ways(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
-        let join_keys = self.described_join_keys(&ways);
+        let paths = self.paths(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
+        let join_keys = self.described_join_keys(&paths);
         let is_open =
             |place: usize, rows: &Rows| rows.is_none() && join_keys.iter().all(|(reached, _)| *reached != place);
         let open = rows.iter().enumerate().filter(|(place, rows)| is_open(*place, rows));
@@ -218,12 +222,12 @@ impl ReadSet {
 
 /// Adds to described conjunctions that the last row bounds this column.
 fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
-    let Some(cut) = column.map(|column| format!("{} up to the last row's", column.name)) else { return };
+    let Some(bound) = column.map(|column| format!("{} up to the last row's", column.name)) else { return };
     for terms in &mut *conjunctions {
-        *terms = format!("{terms} and {cut}");
+        *terms = format!("{terms} and {bound}");
     }
     if conjunctions.is_empty() {
-        conjunctions.push(cut);
+        conjunctions.push(bound);
     }
 }
 

@@ -56,12 +56,12 @@ use std::collections::BTreeSet;
 
 use freshet_types::{Columns, ComparedColumn, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value};
 
-use crate::analysis::{Keyed, ReadSet, RowLimit, TableReference};
+use crate::analysis::{ReadSet, ResultKey, RowLimit, TableReference};
 use crate::dependency::answer::{Field, shown_value};
-use crate::dependency::derived_limit::End;
+use crate::dependency::derived_limit::AnswerEnd;
 use crate::dependency::join_keys::JoinKeys;
 use crate::dependency::key_query::KEYS_MAX;
-use crate::dependency::limit_bound::Top;
+use crate::dependency::limit_bound::LimitBound;
 use crate::dependency::query_text::quoted;
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::parameters::Params;
@@ -82,14 +82,14 @@ pub struct Keys {
 /// The result keys of one table reference.
 #[derive(Clone, Debug)]
 struct KeyedTable {
-    keyed: Keyed,
+    result_key: ResultKey,
     table: TableId,
     columns: Columns,
     rows: Rows,
     /// The old image of a leaving row has its key only, which its predicate does not test.
     old_by_key: bool,
     /// The LIMIT bound of its rows.
-    top: Option<Top>,
+    limit_bound: Option<LimitBound>,
     /// An unordered LIMIT: an answer with this many rows may consist of any rows.
     limit: Option<u64>,
     /// With fewer keys, some keys of the derived table may be missing.
@@ -101,13 +101,13 @@ struct KeyedTable {
 impl Keys {
     /// The columns of the answer that are read.
     pub fn columns(&self) -> impl Iterator<Item = usize> {
-        let keys = self.tables.iter().flat_map(|table| table.keyed.key.iter().map(|(_, at)| *at));
-        keys.chain(self.tables.iter().filter_map(|table| table.top.as_ref()).map(Top::column))
+        let keys = self.tables.iter().flat_map(|table| table.result_key.key.iter().map(|(_, at)| *at));
+        keys.chain(self.tables.iter().filter_map(|table| table.limit_bound.as_ref()).map(LimitBound::column))
     }
 
     /// The places of the references.
     pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
-        self.tables.iter().map(|table| table.keyed.place)
+        self.tables.iter().map(|table| table.result_key.place)
     }
 
     /// The tags of an answer with these rows and this end; `read` returns the values of one row.
@@ -115,12 +115,12 @@ impl Keys {
         &self,
         rows: impl Iterator<Item = R>,
         read: impl Fn(&R) -> Vec<Field<'a>>,
-        end: &End<'_>,
+        end: &AnswerEnd<'_>,
         mut join_keys: Option<&mut JoinKeys>,
     ) -> Vec<Tag> {
         // The values of each key column; None if they cannot be read.
         let mut known: Vec<_> =
-            self.tables.iter().map(|table| Some(vec![BTreeSet::new(); table.keyed.key.len()])).collect();
+            self.tables.iter().map(|table| Some(vec![BTreeSet::new(); table.result_key.key.len()])).collect();
         let mut count = 0;
         for row in rows {
             if known.iter().any(Option::is_some) {
@@ -139,10 +139,10 @@ impl Keys {
 impl KeyedTable {
     /// Adds the key in a row. None if it cannot be read or there are too many.
     fn add(&self, values: &mut [BTreeSet<Value>], row: &[Field<'_>], utf8: bool) -> Option<()> {
-        if row.len() != self.keyed.width {
+        if row.len() != self.result_key.width {
             return None;
         }
-        for ((column, at), values) in self.keyed.key.iter().zip(values) {
+        for ((column, at), values) in self.result_key.key.iter().zip(values) {
             values.insert(shown_value(column, *row.get(*at)?, utf8)?);
             if values.len() > KEYS_MAX {
                 return None;
@@ -156,7 +156,7 @@ impl KeyedTable {
         &self,
         known: Option<Vec<BTreeSet<Value>>>,
         count: u64,
-        end: &End<'_>,
+        end: &AnswerEnd<'_>,
         join_keys: Option<&mut JoinKeys>,
     ) -> Vec<Tag> {
         // Whether the keys are at least `least`, so that they are those of all rows.
@@ -165,7 +165,7 @@ impl KeyedTable {
         };
         let known = known.filter(is_all);
         let by_keys = |known: Vec<BTreeSet<Value>>| {
-            let keys = self.keyed.key.iter().zip(known);
+            let keys = self.result_key.key.iter().zip(known);
             let test = |values: BTreeSet<Value>| Test::In(values.into_iter().collect());
             let mut terms: Vec<Term> =
                 keys.map(|((column, _), values)| Term { column: column.clone(), test: test(values) }).collect();
@@ -177,14 +177,14 @@ impl KeyedTable {
             Some(known) if is_any_right => {
                 let terms = by_keys(known);
                 if let Some((join_keys, terms)) = join_keys.zip(terms.as_deref()) {
-                    join_keys.bound_by_keys(self.keyed.place, terms);
+                    join_keys.bound_by_keys(self.result_key.place, terms);
                 }
                 return terms.map(|terms| self.tag(RowSet::Where(terms.into()))).into_iter().collect();
             }
             known => known.filter(|_| self.old_by_key || self.spares),
         };
-        let conjunctions = match &self.top {
-            Some(top) => top.conjunctions(end.rows, &end.last),
+        let conjunctions = match &self.limit_bound {
+            Some(limit_bound) => limit_bound.conjunctions(end.rows, &end.last),
             None => self.rows.clone().unwrap_or_else(|| vec![Vec::new()]),
         };
         if conjunctions.iter().any(Vec::is_empty) && (known.is_none() || !self.spares) {
@@ -195,7 +195,7 @@ impl KeyedTable {
             None => conjunctions.map(|terms| self.tag(RowSet::Where(terms))).collect(),
             Some(known) => {
                 let by_keys = by_keys(known).map(|terms| self.tag(RowSet::Where(terms.into())));
-                let columns = if self.spares { &self.keyed.selecting } else { &self.columns };
+                let columns = if self.spares { &self.result_key.selecting } else { &self.columns };
                 let enters = |terms| Tag { table: self.table, rows: RowSet::Enters(terms), columns: columns.clone() };
                 conjunctions.map(enters).chain(by_keys).collect()
             }
@@ -207,7 +207,7 @@ impl KeyedTable {
     }
 }
 
-impl Keyed {
+impl ResultKey {
     /// Whether the old image of a row may lack a column that these conjunctions or the bound compare.
     fn lacks(&self, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         let in_key = |column: &ComparedColumn| self.key.iter().any(|(of_key, _)| of_key == column);
@@ -217,7 +217,7 @@ impl Keyed {
     }
 
     /// Whether an unordered LIMIT, for which `limits` is true, restricts the rows of that reference.
-    fn is_cut(&self, place: usize, rows: &Rows, limits: impl Fn(RowLimit) -> bool) -> bool {
+    fn is_bounded_by_answer(&self, place: usize, rows: &Rows, limits: impl Fn(RowLimit) -> bool) -> bool {
         self.place == place && self.limit.is_some_and(limits) && self.exceeds(rows)
     }
 
@@ -229,7 +229,7 @@ impl Keyed {
             (Columns::All, _) => false,
         };
         let selects = matches!(&self.selecting, Columns::Only(selecting) if !selecting.is_empty());
-        rows.is_none() && self.is_selected && !self.old_by_key && self.page.is_none() && selects && fewer
+        rows.is_none() && self.is_selected && !self.old_by_key && self.derived_limit.is_none() && selects && fewer
     }
 
     /// Whether these are more rows than those of some keys. Some values say more than a predicate that is true of any row, but not more than another
@@ -248,42 +248,56 @@ impl Keyed {
 
 impl ReadSet {
     /// The result keys of an execution, except of references in `told`.
-    pub(crate) fn keys(&self, rows: &[Rows], told: &[usize], top: Option<&Top>, params: Params<'_>) -> Option<Keys> {
-        let tables = self.limits.keyed.iter().filter(|keyed| !told.contains(&keyed.place)).filter_map(|keyed| {
-            let (reference, rows) = (self.references.get(keyed.place)?, rows.get(keyed.place)?);
-            let top = top.filter(|top| top.place() == keyed.place);
-            let limit = keyed.limit.and_then(|limit| self.rows_max(limit, params)).filter(|_| keyed.exceeds(rows));
-            let least = match keyed.page {
-                Some(limit) => Some(self.rows_max(limit, params)?.try_into().ok()?),
-                None => None,
-            };
-            let old_by_key = keyed.lacks(rows, top.map(Top::sorted_by));
-            let spares = top.is_none() && keyed.spares(rows, &reference.columns);
-            (old_by_key || limit.is_some() || spares).then(|| KeyedTable {
-                keyed: keyed.clone(),
-                table: reference.table.id,
-                columns: reference.columns.clone(),
-                rows: rows.clone(),
-                old_by_key,
-                top: top.cloned(),
-                limit,
-                least,
-                spares,
-            })
-        });
+    pub(crate) fn keys(
+        &self,
+        rows: &[Rows],
+        told: &[usize],
+        limit_bound: Option<&LimitBound>,
+        params: Params<'_>,
+    ) -> Option<Keys> {
+        let tables = self.limits.result_keys.iter().filter(|result_key| !told.contains(&result_key.place)).filter_map(
+            |result_key| {
+                let (reference, rows) = (self.references.get(result_key.place)?, rows.get(result_key.place)?);
+                let limit_bound = limit_bound.filter(|limit_bound| limit_bound.place() == result_key.place);
+                let limit = result_key
+                    .limit
+                    .and_then(|limit| self.rows_max(limit, params))
+                    .filter(|_| result_key.exceeds(rows));
+                let least = match result_key.derived_limit {
+                    Some(limit) => Some(self.rows_max(limit, params)?.try_into().ok()?),
+                    None => None,
+                };
+                let old_by_key = result_key.lacks(rows, limit_bound.map(LimitBound::sorted_by));
+                let spares = limit_bound.is_none() && result_key.spares(rows, &reference.columns);
+                (old_by_key || limit.is_some() || spares).then(|| KeyedTable {
+                    result_key: result_key.clone(),
+                    table: reference.table.id,
+                    columns: reference.columns.clone(),
+                    rows: rows.clone(),
+                    old_by_key,
+                    limit_bound: limit_bound.cloned(),
+                    limit,
+                    least,
+                    spares,
+                })
+            },
+        );
         let tables: Vec<KeyedTable> = tables.collect();
         (!tables.is_empty()).then_some(Keys { tables, utf8: params.client.utf8 })
     }
 
     /// Whether a full answer shows all rows of the reference that matter, by their keys, so that join paths start at these.
-    pub(crate) fn is_cut(&self, place: usize, rows: &Rows, params: Params<'_>) -> bool {
+    pub(crate) fn is_bounded_by_answer(&self, place: usize, rows: &Rows, params: Params<'_>) -> bool {
         let limits = |limit| self.rows_max(limit, params).is_some_and(|limit| limit > 0);
-        self.limits.keyed.iter().any(|keyed| keyed.is_cut(place, rows, limits) && !keyed.by_value)
+        self.limits
+            .result_keys
+            .iter()
+            .any(|result_key| result_key.is_bounded_by_answer(place, rows, limits) && !result_key.by_value)
     }
 
     /// For EXPLAIN CACHE: whether leaving rows of the reference are found by the answer's keys. `bound` is the column that bounds its rows.
     pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
-        self.limits.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
+        self.limits.result_keys.iter().any(|result_key| result_key.place == place && result_key.lacks(rows, bound))
     }
 
     /// For EXPLAIN CACHE: the tables that log only the columns of their replica identity of old rows, though the statement mentions others, with the
@@ -329,8 +343,12 @@ impl ReadSet {
     /// For EXPLAIN CACHE: the columns by whose change rows outside the answer come to matter.
     pub(crate) fn described_spared(&self, place: usize, rows: &Rows) -> Option<&Columns> {
         let mentioned = &self.references.get(place)?.columns;
-        let keyed = self.limits.keyed.iter().find(|keyed| keyed.place == place && keyed.spares(rows, mentioned))?;
-        Some(&keyed.selecting)
+        let result_key = self
+            .limits
+            .result_keys
+            .iter()
+            .find(|result_key| result_key.place == place && result_key.spares(rows, mentioned))?;
+        Some(&result_key.selecting)
     }
 
     /// The same for an unordered LIMIT with as many rows: what identifies them.
@@ -342,7 +360,11 @@ impl ReadSet {
         unknown: u16,
     ) -> Option<&'static str> {
         let may_limit = |limit| self.may_limit(limit, params, unknown);
-        let keyed = self.limits.keyed.iter().find(|keyed| keyed.is_cut(place, rows, may_limit))?;
-        Some(if keyed.by_value { BY_VALUES } else { BY_KEYS })
+        let result_key = self
+            .limits
+            .result_keys
+            .iter()
+            .find(|result_key| result_key.is_bounded_by_answer(place, rows, may_limit))?;
+        Some(if result_key.by_value { BY_VALUES } else { BY_KEYS })
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use freshet_types::{Term, Test, Value, ValueType};
 
 use crate::allowlist::types::oid;
-use crate::analysis::{Edge, Held, ReadSet};
+use crate::analysis::{Edge, ReadSet, ReferenceColumn};
 use crate::lex::literal::{Literal, LiteralKind};
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::forms::{Form, keeps_value, near_form, normal_form};
@@ -87,7 +87,7 @@ pub(crate) fn travel(references: &mut [Rows], edges: &[Edge]) {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;
         for Edge { to, to_column, from, by_keys } in edges {
-            let never = from.iter().all(|held| references.get(held.place).is_some_and(is_never));
+            let never = from.iter().all(|key_column| references.get(key_column.place).is_some_and(is_never));
             if let Some(rows) = references.get_mut(*to).filter(|rows| never && !is_never(rows)) {
                 *rows = Some(Vec::new());
                 changed = true;
@@ -115,9 +115,9 @@ pub(crate) fn travel(references: &mut [Rows], edges: &[Edge]) {
 }
 
 /// The values that these columns may have in the rows that matter, if all of them are known.
-fn values_of(references: &[Rows], columns: &[Held]) -> Option<Box<[Value]>> {
+fn values_of(references: &[Rows], columns: &[ReferenceColumn]) -> Option<Box<[Value]>> {
     let mut values = Vec::new();
-    for Held { place, column } in columns {
+    for ReferenceColumn { place, column } in columns {
         for conjunction in references.get(*place)?.as_ref()? {
             let mut of_column = conjunction.iter().filter(|term| term.column == *column);
             values.extend_from_slice(of_column.find_map(|term| match &term.test {
@@ -182,7 +182,7 @@ impl ReadSet {
             Question::Null => Some(Test::Null),
             Question::NotNull => Some(Test::NotNull),
             Question::OfText(_) => None,
-            Question::Row(residual) => self.row_test(residual, Some(params)),
+            Question::Row(row_filter) => self.row_test(row_filter, Some(params)),
             Question::OrNull(question) => {
                 let atom = Atom { question: (**question).clone(), ..atom.clone() };
                 match self.test(&atom, params)? {

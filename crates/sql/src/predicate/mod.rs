@@ -33,7 +33,7 @@ use crate::allowlist::types::{comparable_type, enum_name, oid};
 use crate::predicate::column_expressions::{equality, is_negated, is_plain_text, question};
 use crate::predicate::date_arithmetic::Span;
 use crate::predicate::like::{Folding, Matching};
-use crate::predicate::row_filter::Residual;
+use crate::predicate::row_filter::RowFilter;
 use crate::predicate::syntax::{parameter, unwrapped};
 
 /// Limit of conjunctions in one predicate.
@@ -89,7 +89,7 @@ pub(crate) enum Question {
     /// The same of `t.c::text`.
     OfText(Box<Question>),
     /// A condition on the row, in which this column occurs.
-    Row(Residual),
+    Row(RowFilter),
 }
 
 impl Question {
@@ -101,7 +101,7 @@ impl Question {
             Self::Any(operand) => vec![*operand],
             Self::Like(matching) => std::iter::once(matching.pattern).chain(matching.escape).collect(),
             Self::Null | Self::NotNull | Self::Is(_) | Self::Span(_) => Vec::new(),
-            Self::Row(residual) => residual.operands.to_vec(),
+            Self::Row(row_filter) => row_filter.operands.to_vec(),
             Self::Not(question) | Self::OrNull(question) | Self::OfText(question) => question.operands(),
             Self::Range { low, high, beside } => {
                 low.iter().chain(high).map(|limit| limit.operand).chain(*beside).collect()
@@ -145,7 +145,7 @@ impl Question {
             Self::Not(question) => vec![*question],
             Self::Null | Self::OrNull(_) | Self::Folded(_) | Self::Span(_) => vec![Self::NotNull],
             Self::NotNull => vec![Self::Null],
-            Self::Row(residual) => vec![Self::Row(Residual { truth: !residual.truth, ..residual })],
+            Self::Row(row_filter) => vec![Self::Row(RowFilter { truth: !row_filter.truth, ..row_filter })],
             Self::OfText(question) => question.denied().into_iter().map(|one| Self::OfText(one.into())).collect(),
             Self::Is(value) => vec![Self::Is(!value)],
             Self::Like(matching) => vec![Self::Like(Matching { negated: !matching.negated, ..matching })],

@@ -22,7 +22,7 @@ use crate::predicate::Operand;
 
 /// A condition on a row of one reference.
 #[derive(Clone, Debug)]
-pub(crate) struct Residual {
+pub(crate) struct RowFilter {
     pub(crate) condition: Arc<Expr>,
     /// Whether it must be true, or false.
     pub(crate) truth: bool,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
-use freshet_sql::{Bound, End, Field, Keys, Top};
+use freshet_sql::{AnswerEnd, Bound, Field, Keys, LimitBound};
 use freshet_testbed::{Postgres, Settings};
 use freshet_types::{Catalog, Cell, Change, Dialect, ReplicaIdentity, Row, RowSet, Table, TableId, Tag, ValueType};
 
@@ -167,10 +167,11 @@ fn analysed(
         let client = client(zones[bounds.len() / TOGETHER]);
         if let Ok(bound) = bound(dialect, catalog, &format!("SELECT {}", plain(&query)), &[], client) {
             let text = cut.as_ref().map_or(query, |cut| cut.all.clone());
-            if let Some(cut) = cut.filter(|_| bound.top.is_some() || bound.keys.is_some()) {
+            if let Some(cut) = cut.filter(|_| bound.limit_bound.is_some() || bound.keys.is_some()) {
                 let of_keys = bound.keys.iter().flat_map(Keys::columns);
-                let of_page = bound.page.iter().flat_map(|page| page.columns().iter().copied());
-                let columns: Vec<usize> = bound.top.iter().map(Top::column).chain(of_keys).chain(of_page).collect();
+                let of_page = bound.derived_limit.iter().flat_map(|page| page.columns().iter().copied());
+                let columns: Vec<usize> =
+                    bound.limit_bound.iter().map(LimitBound::column).chain(of_keys).chain(of_page).collect();
                 let rows = plain(&cut.rows(&columns, dialect == Dialect::Postgres));
                 opens.extend(cut.open.map(|rows_max| (bounds.len(), rows_max)));
                 cuts.push(Told { place: bounds.len(), columns, rows, width: cut.names.len() });
@@ -222,17 +223,17 @@ fn tell_rows(
     let answers = asker.answers()?;
     let mut shown = HashMap::new();
     for (told, number) in cuts.iter().zip(numbers) {
-        let Bound { top, keys, tags, join_keys, page } = &mut bounds[told.place].1;
+        let Bound { limit_bound, keys, tags, join_keys, derived_limit } = &mut bounds[told.place].1;
         // An error has no answer: then an unreadable row stands for all.
         let answer = answers.get(&number).map(|answer| answer.split_once('|').unwrap_or((answer, "")));
         shown.extend(answer.map(|(_, shown)| (told.place, shown.to_owned())));
         let rows = answer.map_or_else(|| vec![Vec::new()], |(answer, _)| told.rows_of(answer));
-        let end = End::of(page.as_ref(), rows.iter(), |row| Vec::clone(row));
+        let end = AnswerEnd::of(derived_limit.as_ref(), rows.iter(), |row| Vec::clone(row));
         if let Some(join_keys) = join_keys.as_mut() {
             join_keys.bound_by_last(end.rows, &end.last);
         }
-        if let Some(top) = top {
-            tags.extend(top.deferred_tags(end.rows, &end.last));
+        if let Some(bound) = limit_bound {
+            tags.extend(bound.deferred_tags(end.rows, &end.last));
         }
         if let Some(keys) = keys {
             tags.extend(keys.deferred_tags(rows.iter(), |row| Vec::clone(row), &end, join_keys.as_mut()));

@@ -25,7 +25,7 @@ use crate::lex::literal::LiteralKind;
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::like::as_text;
 use crate::predicate::parameters::{ParameterValue, Params};
-use crate::predicate::row_filter::Residual;
+use crate::predicate::row_filter::RowFilter;
 use crate::predicate::syntax::{column_name, unwrapped};
 use crate::predicate::{Operand, operand};
 
@@ -81,21 +81,21 @@ struct Reading<'r> {
     read_set: &'r ReadSet,
     /// None if no constant is known.
     params: Option<Params<'r>>,
-    residual: &'r Residual,
+    row_filter: &'r RowFilter,
 }
 
 impl ReadSet {
     /// The test of a row filter; None if it may be true of each row.
-    pub(crate) fn row_test(&self, residual: &Residual, params: Option<Params<'_>>) -> Option<Test> {
-        let reading = Reading { read_set: self, params, residual };
-        let condition = reading.condition(&residual.condition);
-        let condition = if residual.truth { condition } else { Formula::Not(condition.into()) };
-        let tells = may_be_known(&condition, false) && !(residual.nullable && condition.may_hold_of_nulls());
-        tells.then(|| Test::Row(Arc::new(RowTest { condition, columns: residual.names() })))
+    pub(crate) fn row_test(&self, row_filter: &RowFilter, params: Option<Params<'_>>) -> Option<Test> {
+        let reading = Reading { read_set: self, params, row_filter };
+        let condition = reading.condition(&row_filter.condition);
+        let condition = if row_filter.truth { condition } else { Formula::Not(condition.into()) };
+        let tells = may_be_known(&condition, false) && !(row_filter.nullable && condition.may_hold_of_nulls());
+        tells.then(|| Test::Row(Arc::new(RowTest { condition, columns: row_filter.names() })))
     }
 }
 
-impl Residual {
+impl RowFilter {
     fn names(&self) -> Box<[Arc<str>]> {
         self.columns.iter().map(|(_, column)| column.name.clone()).collect()
     }
@@ -348,7 +348,7 @@ impl Reading<'_> {
         }
         let expr = unwrapped(expr);
         if let Some(name) = column_name(expr) {
-            let (_, column) = self.residual.columns.iter().find(|(known, _)| known == name)?;
+            let (_, column) = self.row_filter.columns.iter().find(|(known, _)| known == name)?;
             let unordered = column.value_type == ValueType::Bit || column.value_type.is_mariadb();
             let unknown = matches!(
                 column.value_type,
