@@ -114,6 +114,7 @@ impl AccessArgs {
                 _ = hangup.recv() => true,
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
+            running.examine_rules();
             let config_now = states(&config);
             if asked || config_now != config_seen {
                 config_seen = config_now;

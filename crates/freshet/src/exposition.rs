@@ -1,5 +1,6 @@
 //! The figures of several databases as OpenMetrics text, each with the label `database`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use freshet_proxy::{Shared, Timed};
@@ -23,10 +24,13 @@ struct Metric {
 
 struct Sample {
     database: String,
-    /// Name and value of another label.
-    label: Option<(&'static str, &'static str)>,
+    /// Another label.
+    label: Option<Label>,
     value: Figure,
 }
+
+/// Name and value of a label.
+type Label = (&'static str, Cow<'static, str>);
 
 /// A value of a metric.
 pub(crate) enum Figure {
@@ -89,28 +93,28 @@ impl Writer {
         self.counters(("freshet_passed", "Statements passed, by reason"), "reason", by_reason)
     }
 
+    pub(crate) fn rule_matches(&mut self, shared: &Shared) -> fmt::Result {
+        let matches = (1..).zip(shared.rule_matches()).map(|(rule, count): (usize, u64)| (rule.to_string(), count));
+        let help = "Statements that a rule has decided, apart from hits, by its number in SHOW RULES";
+        self.counters(("freshet_rule_matches", help), "rule", matches)
+    }
+
     /// One counter for each value of a label.
     pub(crate) fn counters(
         &mut self,
         (name, help): (&str, &str),
         label: &'static str,
-        counts: impl Iterator<Item = (&'static str, u64)>,
+        counts: impl Iterator<Item = (impl Into<Cow<'static, str>>, u64)>,
     ) -> fmt::Result {
         // Also told of if there is no value yet.
         self.metric(name, help, MetricType::Counter)?;
         for (value, count) in counts {
-            self.add(name, help, Some((label, value)), Figure::Count(count))?;
+            self.add(name, help, Some((label, value.into())), Figure::Count(count))?;
         }
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: Option<(&'static str, &'static str)>,
-        value: Figure,
-    ) -> fmt::Result {
+    fn add(&mut self, name: &str, help: &str, label: Option<Label>, value: Figure) -> fmt::Result {
         let sample = Sample { database: self.database.clone(), label, value };
         self.metric(name, help, sample.value.metric_type())?.samples.push(sample);
         Ok(())
@@ -135,7 +139,8 @@ impl Writer {
         for Metric { name, help, kind, samples } in &self.metrics {
             let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
             for Sample { database, label, value } in samples {
-                let labels: Vec<(&str, &str)> = [("database", database.as_str())].into_iter().chain(*label).collect();
+                let label = label.as_ref().map(|(name, value)| (*name, &**value));
+                let labels: Vec<(&str, &str)> = [("database", database.as_str())].into_iter().chain(label).collect();
                 value.encode(metric.encode_family(&labels)?)?;
             }
         }

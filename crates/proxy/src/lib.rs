@@ -22,7 +22,7 @@ mod statement;
 pub use freshet_cache::admission::Keep;
 pub use latency::Histogram;
 pub use metrics::{Metrics, PassedCount, Timed};
-pub use rules::{Caching, RuleText};
+pub use rules::{Caching, RuleText, hidden_rules};
 pub use server::access::{AccessError, AccessRules, AccessSettings, Method, UsersError};
 pub use server::console::Console;
 pub use server::databases::{Database, Databases, Family};

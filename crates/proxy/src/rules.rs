@@ -198,7 +198,6 @@ impl RulesInForce {
         if before.list.iter().map(|rule| &rule.text).eq(&texts) {
             return false;
         }
-        warn_of_hidden(&texts);
         let mut list = Vec::with_capacity(texts.len());
         for text in texts {
             // What a rule has counted goes on.
@@ -252,6 +251,11 @@ impl RulesInForce {
         Some(message)
     }
 
+    /// How many statements each rule has decided, apart from hits.
+    pub(crate) fn matches(&self) -> Vec<u64> {
+        self.rules.load().list.iter().map(|rule| rule.matches.load(Relaxed)).collect()
+    }
+
     /// For SHOW RULES: number, conditions, action, matches, since.
     pub(crate) fn shown(&self) -> Vec<[String; 5]> {
         let rules = self.rules.load();
@@ -270,14 +274,12 @@ impl RulesInForce {
     }
 }
 
-/// Warns of rules that can match nothing, since an earlier one matches all that they match.
-fn warn_of_hidden(texts: &[RuleText]) {
-    for (at, text) in texts.iter().enumerate() {
-        let earlier = texts.iter().take(at).position(|earlier| earlier.covers(text));
-        if let Some(earlier) = earlier {
-            tracing::warn!("rule {} matches nothing: rule {} comes first and matches all of it", at + 1, earlier + 1);
-        }
-    }
+/// The rules that can match nothing, since an earlier one matches all that they match: both numbers.
+pub fn hidden_rules(texts: &[RuleText]) -> impl Iterator<Item = (usize, usize)> {
+    texts.iter().enumerate().filter_map(|(at, text)| {
+        let earlier = texts.iter().take(at).position(|earlier| earlier.covers(text))?;
+        Some((at + 1, earlier + 1))
+    })
 }
 
 impl Candidates {

@@ -279,6 +279,11 @@ impl Shared {
         self.rules.set(rules)
     }
 
+    /// How many statements each rule has decided, apart from hits.
+    pub fn rule_matches(&self) -> Vec<u64> {
+        self.rules.matches()
+    }
+
     /// A commit was delivered that waits for a proof.
     pub fn commit_delivered(&self) {
         self.proof_wanted.notify_one();

@@ -14,6 +14,7 @@ mod fault;
 mod file;
 mod pgbouncer;
 mod resolve;
+mod rule_warnings;
 mod rules;
 mod running;
 mod setting;

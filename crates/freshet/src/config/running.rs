@@ -16,6 +16,7 @@ use freshet_proxy::{AccessError, Console, Database, Databases, Family};
 use crate::config::databases::{DatabaseConfig, TABLE};
 use crate::config::fault::{self, Fault};
 use crate::config::resolve::{Resolved, read};
+use crate::config::rule_warnings::Unexamined;
 use crate::config::rules;
 use crate::config::setting::Setting;
 use crate::logging::{self, SetFilter};
@@ -114,6 +115,7 @@ struct State {
     drain_timeout: Duration,
     /// How many rules there are.
     rules: usize,
+    unexamined: Unexamined,
 }
 
 /// The configuration of this process.
@@ -139,6 +141,12 @@ impl Running {
         databases: Arc<Databases>,
         set_filter: SetFilter,
     ) -> Self {
+        // They are in force before the first session.
+        for database in databases.databases() {
+            database.family.shared().set_rules(config.rules.clone());
+        }
+        let mut unexamined = Unexamined::default();
+        unexamined.begin(&config.rules, &databases);
         let state = Mutex::new(State {
             settings: config.settings.clone(),
             after_restart: Vec::new(),
@@ -146,11 +154,8 @@ impl Running {
             memory: config.args.memory.0,
             drain_timeout: config.args.drain_timeout.0,
             rules: config.rules.len(),
+            unexamined,
         });
-        // They are in force before the first session.
-        for database in databases.databases() {
-            database.family.shared().set_rules(config.rules.clone());
-        }
         Self { arguments, path: config.args.config.clone(), databases, set_filter, state }
     }
 
@@ -160,6 +165,11 @@ impl Running {
 
     pub(crate) fn drain_timeout(&self) -> Duration {
         self.state().drain_timeout
+    }
+
+    /// Warns of rules that have matched nothing for long.
+    pub(crate) fn examine_rules(&self) {
+        self.state().unexamined.examine(&self.databases);
     }
 
     /// Reads the files of users and certificates again.
@@ -227,6 +237,7 @@ impl Running {
             let (before, now) = (state.rules.to_string(), new.rules.len().to_string());
             changes.push(Change { key: rules::KEY.to_owned(), before, now, in_force: true });
             state.rules = new.rules.len();
+            state.unexamined.begin(&new.rules, &self.databases);
         }
         state.memory = new.args.memory.0;
         state.drain_timeout = new.args.drain_timeout.0;

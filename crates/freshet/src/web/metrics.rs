@@ -65,6 +65,7 @@ impl FiguresOfOne {
         out.counter("freshet_hit_bytes", "Bytes served from the cache", metrics.hit_bytes())?;
         out.counter("freshet_fills", "Statements answered by the database, to be cached", metrics.fills())?;
         out.passed(&self.shared)?;
+        out.rule_matches(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;

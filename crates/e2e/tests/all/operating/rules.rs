@@ -76,7 +76,22 @@ fn on_postgres() -> Result<()> {
     ensure!(shown[1][1..3] == ["query = 'FROM film WHERE id > '", "refuse = 'it's too \\ large'"], "{shown:?}");
     let matches = |at: usize| shown[at][3].parse::<u64>().with_context(|| format!("{shown:?}"));
     ensure!(matches(0)? >= 10 && matches(1)? >= 5 && matches(2)? >= 1 && matches(3)? == 0, "{shown:?}");
+    unmatched(&pair, &mut client)?;
     changes(&pair, &file, &upstream, &mut client)
+}
+
+/// A rule that matches nothing is warned of, once.
+fn unmatched(pair: &Pair, client: &mut RawClient) -> Result<()> {
+    let metrics = pair.freshet.metrics()?;
+    let matches = |rule: usize| metrics.count(&format!("freshet_rule_matches_total{{rule=\"{rule}\"}}"));
+    ensure!(matches(1) >= 10 && matches(4) == 0, "{} {}", matches(1), matches(4));
+    for _ in 0..10_000 {
+        client.run("select 1; select 2")?;
+    }
+    until_logged(&pair.freshet, "rule 4 has matched none of 10000 statements (SHOW RULES)")?;
+    let (log, hidden) = (pair.freshet.log(), "rule 4 matches nothing");
+    ensure!(log.matches(hidden).count() == 1 && !log.contains("rule 1 has matched none"), "{log}");
+    Ok(())
 }
 
 /// A rule for an application. The name may change within a session.
@@ -111,7 +126,12 @@ fn refusals(pair: &Pair, client: &mut RawClient) -> Result<()> {
     // Message by message.
     client.send(&[parse("", sql), flush()].concat())?;
     let answer = client.until(b'E')?;
-    ensure!(message(&answer).contains("it's too / large"), "{answer:?}");
+    ensure!(error(&answer) == expected, "{answer:?}");
+    client.exchange(&sync(), 1)?;
+    // Another error of the same batch is that of the server.
+    client.send(&[parse("", "select * from nothing"), flush(), parse("", sql), flush()].concat())?;
+    let answer = client.until(b'E')?;
+    ensure!(sqlstate(&answer).as_deref() == Some("42P01"), "{answer:?}");
     client.exchange(&sync(), 1)?;
     // A write.
     let answer = client.query("insert into actor values (1)")?;

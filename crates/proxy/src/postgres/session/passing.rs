@@ -170,10 +170,7 @@ impl Session {
                 self.watch(head, message);
                 self.client.put_back(input);
                 if let Some(refusal) = refusal {
-                    let unit = self.last_unit();
-                    unit.response.owe(1);
-                    unit.sent.begun = true;
-                    self.server.put(&refusal);
+                    self.send_refused(refusal);
                     self.client.consume(head.frame_bytes);
                     return Step::Done;
                 }

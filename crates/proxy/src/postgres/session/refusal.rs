@@ -1,17 +1,20 @@
 //! Statements that a rule refuses.
 //!
 //! An error within a transaction block must fail the block, and the errors of a pipeline come in its order. So the server itself raises the
-//! error, for a statement that is sent in the place of the refused one.
+//! error, for a statement that is sent in the place of the refused one. A `Parse` can fail by errors of the server's choice only, so the one that
+//! comes of it is replaced on its way to the client.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use freshet_types::Reason;
+use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frontend::{self, Bind, Parse};
 
 use crate::postgres::session::Session;
 use crate::postgres::session::batch::Group;
 use crate::postgres::session::client::{Nature, Step};
+use crate::postgres::session::unit::Unit;
 use crate::statement::registry::Statement;
 
 impl Session {
@@ -46,8 +49,8 @@ impl Session {
         Some(self.pass_query(&query, Some(statement), &nature, &Reason::Refused))
     }
 
-    /// A `Parse` that fails, in the place of a message of a batch that is forwarded message by message; None: no rule refuses its statement.
-    pub(crate) fn refusal_in_batch(&self, tag: u8, message: &[u8]) -> Option<Vec<u8>> {
+    /// The message of the rule that refuses the statement of a message of a batch that is forwarded message by message.
+    pub(crate) fn refusal_in_batch(&self, tag: u8, message: &[u8]) -> Option<String> {
         let statement = match tag {
             frontend::PARSE => {
                 let parse = Parse::read(message).ok()?;
@@ -59,12 +62,41 @@ impl Session {
             }
             _ => return None,
         };
-        let message = self.shared.rules.refusal(statement.query.subject(), &self.server.who())?;
-        let mut parse = Vec::with_capacity(message.len() + 64);
-        frontend::put_parse(&mut parse, b"", failing(&message).as_bytes());
-        Some(parse)
+        self.shared.rules.refusal(statement.query.subject(), &self.server.who())
+    }
+
+    /// Sends a `Parse` that fails in the place of such a message.
+    pub(crate) fn send_refused(&mut self, message: String) {
+        let unit = self.last_unit();
+        unit.response.owe(1);
+        unit.sent.begun = true;
+        unit.refusal = Some(message.into());
+        frontend::put_parse(self.server.output(), b"", FAILS.as_bytes());
+    }
+
+    /// Whether the error that comes next may be that of [`Self::send_refused`].
+    pub(crate) fn may_be_refused(&self) -> bool {
+        matches!(self.pipeline.front(), Some(Unit::Client(unit)) if unit.refusal.is_some())
+    }
+
+    /// Answers an error of the server by the refusal that caused it; false: something else did.
+    pub(crate) fn answer_refused(&mut self, error: &[u8]) -> bool {
+        let Some(unit) = self.pipeline.front_mut().and_then(Unit::as_client) else { return false };
+        let Some(message) = unit.refusal.take_if(|_| tells_refusal(error)) else { return false };
+        backend::put_error(self.client.output(), "ERROR", "42501", &message);
+        true
     }
 }
+
+/// A statement that the server cannot prepare. Its error has the constant.
+const FAILS: &str = "SELECT pg_catalog.int4 'freshet: refused'";
+
+/// Whether an error is that of [`FAILS`], in any language.
+fn tells_refusal(error: &[u8]) -> bool {
+    error.windows(TOLD.len()).any(|bytes| bytes == TOLD)
+}
+
+const TOLD: &[u8] = b"freshet: refused";
 
 /// A statement that raises an error with this message.
 fn raising(message: &str) -> String {
@@ -79,11 +111,6 @@ fn raising(message: &str) -> String {
     )
 }
 
-/// A statement that the server cannot prepare, for a reason that names the message.
-fn failing(message: &str) -> String {
-    format!("SELECT pg_catalog.int4 '{}'", message.replace('\\', "/").replace('\'', "''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +118,12 @@ mod tests {
     #[test]
     fn messages_stay_within_their_texts() {
         assert!(raising("it's").contains("decode(''69742773'', ''hex'')"));
-        assert_eq!(failing("it's \\"), "SELECT pg_catalog.int4 'it''s /'");
+    }
+
+    #[test]
+    fn the_error_of_the_failing_statement_is_known() {
+        assert!(FAILS.contains("freshet: refused"));
+        assert!(tells_refusal(b"E...C22P02\0Minvalid input syntax for type integer: \"freshet: refused\"\0"));
+        assert!(!tells_refusal(b"E...C22P02\0Minvalid input syntax for type integer: \"a\"\0"));
     }
 }

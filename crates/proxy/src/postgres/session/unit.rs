@@ -131,6 +131,8 @@ pub(crate) struct ClientUnit {
     pub(crate) place: Place,
     /// Whose time it is.
     pub(crate) passed: Option<Passed>,
+    /// The message of the rule that refuses a statement in it: see [`Session::send_refused`](crate::postgres::session::Session::send_refused).
+    pub(crate) refusal: Option<Box<str>>,
 }
 
 /// The last statement that passed in a unit. All that the unit takes counts as its time.

@@ -60,6 +60,11 @@ impl Session {
                     *row = Some(message.into());
                     self.server.way = Way::Swallow;
                 }
+            } else if head.tag == backend::ERROR && head.frame_bytes <= OWN_ROW_BYTES_MAX && self.may_be_refused() {
+                let Some(message) = self.server.received().get(..head.frame_bytes) else { break };
+                let message = message.to_vec();
+                let way = self.message_begins(head)?;
+                self.server.way = if self.answer_refused(&message) { Way::Swallow } else { way };
             } else {
                 self.server.way = self.message_begins(head)?;
             }
