@@ -92,13 +92,13 @@ impl AccessArgs {
         }
     }
 
-    /// Reads the configuration and the files again after each change and each SIGHUP, for ever. `users`: the files of users of all databases.
+    /// Reads the configuration and the files again after each change and each SIGHUP, for ever.
     ///
     /// Looking once a second costs less than being told of changes: no dependency, and a directory whose link is switched, as orchestrators
     /// do it, needs no thought.
-    pub(crate) async fn watch(self, users: Vec<PathBuf>, running: Arc<Running>) {
-        let files = [self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten();
-        let files: Vec<PathBuf> = files.chain(users).collect();
+    pub(crate) async fn watch(self, running: Arc<Running>) {
+        let own: Vec<PathBuf> = [self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
+        let files = || own.iter().cloned().chain(running.users_files()).collect::<Vec<_>>();
         let mut hangup = match signal(SignalKind::hangup()) {
             Ok(hangup) => hangup,
             Err(error) => {
@@ -107,7 +107,7 @@ impl AccessArgs {
             }
         };
         let config: Vec<PathBuf> = running.path.iter().cloned().collect();
-        let (mut seen, mut config_seen) = (states(&files), states(&config));
+        let (mut seen, mut config_seen) = (states(&files()), states(&config));
         let mut told: Vec<String> = Vec::new();
         loop {
             let asked = tokio::select! {
@@ -120,7 +120,7 @@ impl AccessArgs {
                 config_seen = config_now;
                 running.reload_logged(if asked { "SIGHUP" } else { "the file has changed" });
             }
-            let now = states(&files);
+            let now = states(&files());
             // Unusable files are tried again: they may be half written, or the cause may lie elsewhere.
             if asked || now != seen || !told.is_empty() {
                 seen = now;

@@ -107,7 +107,7 @@ fn serve_configured(arguments: Vec<OsString>) -> Result<ExitCode> {
     let set_filter = logging::start(filter, config.log_format);
     if config.args.check_config {
         web::try_out(&config.args.web)?;
-        serve::databases::open(&config)?;
+        serve::databases::try_out(&config)?;
         println!("the configuration can be used");
         return Ok(ExitCode::SUCCESS);
     }

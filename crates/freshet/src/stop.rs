@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use freshet_proxy::Databases;
+use freshet_proxy::{Database, Databases};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
@@ -48,5 +48,26 @@ async fn drain(databases: &Databases, drain_max: Duration, terminate: &mut Signa
         _ = terminate.recv() => tracing::warn!("a second SIGTERM: all sessions are closed"),
         _ = interrupt.recv() => tracing::warn!("SIGINT: all sessions are closed"),
         () = databases.stop_requested(true) => tracing::warn!("SHUTDOWN: all sessions are closed"),
+    }
+}
+
+/// Waits for the sessions of a database that is served no longer. Those that are left after `drain_max` are ended.
+pub(crate) async fn drain_one(database: &Database, drain_max: Duration, close_max: Duration) {
+    let (name, shared) = (&database.name, database.family.shared());
+    let sessions = || shared.metrics.sessions();
+    tracing::info!(
+        database = name,
+        sessions = sessions(),
+        "not served any more; sessions end as soon as they are at rest"
+    );
+    let all_ended = || async {
+        while sessions() > 0 {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    if timeout(drain_max, all_ended()).await.is_err() {
+        tracing::warn!(database = name, sessions = sessions(), "not ended within --drain-timeout: closed");
+        database.family.close_sessions();
+        let _ = timeout(close_max, all_ended()).await;
     }
 }

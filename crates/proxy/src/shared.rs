@@ -19,9 +19,11 @@ use crate::server::console::Console;
 use crate::server::process_memory::ProcessMemory;
 use crate::server::query_log::QueryLog;
 use crate::server::scheduling_delay::SchedulingDelay;
+use crate::server::stop_request::StopRequest;
 use crate::server::switches::Switches;
 use crate::service::cool_off::CoolOff;
 use crate::service::refreshes::Refreshes;
+use crate::service::tasks::Tasks;
 use crate::session::body::Body;
 use crate::session::context::Contexts;
 use crate::session::moving::Latest;
@@ -83,6 +85,8 @@ pub struct Settings {
     pub dialect: Dialect,
     /// The memory limit of the process.
     pub memory: Arc<ProcessMemory>,
+    /// Requests for the end of the process.
+    pub stop: Arc<StopRequest>,
     /// The slow query log of the process.
     pub query_log: Arc<QueryLog>,
     /// Users who may see other users' statements.
@@ -148,6 +152,8 @@ pub struct Shared {
     pub waits: Arc<Waits>,
     /// The switches that can be changed at run time.
     pub switches: Switches,
+    /// The services of this database.
+    pub tasks: Tasks,
     /// The results to refresh.
     pub refreshes: Refreshes,
     /// The results that wait for their join keys.
@@ -209,6 +215,7 @@ impl Shared {
             scheduling_delay: SchedulingDelay::default(),
             waits: Arc::default(),
             switches: Switches::default(),
+            tasks: Tasks::new(),
             key_queries: KeyQueries::default(),
             contexts: Contexts::default(),
             cache,

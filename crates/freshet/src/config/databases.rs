@@ -8,6 +8,9 @@ use std::ffi::OsString;
 use std::ops::Range;
 
 use clap::{Arg, Args as _, Command};
+use freshet_net::Conninfo;
+use freshet_net::conninfo::Environment;
+use freshet_net::mysql::Upstream as MySqlUpstream;
 use freshet_units::MemorySize;
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
@@ -156,6 +159,35 @@ impl DatabaseConfig {
         }
     }
 
+    /// Whether both are the same entry of the file, perhaps with other settings.
+    pub(crate) fn is_same_entry(&self, other: &Self) -> bool {
+        self.name == other.name && (self.name.is_none() || self.args.is_mysql() == other.args.is_mysql())
+    }
+
+    /// Whether both have a change stream of the same server and database, as far as the connection strings tell.
+    fn is_same_database(&self, other: &Self) -> bool {
+        if self.args.is_mysql() {
+            let address = |one: &Self| Some(MySqlUpstream::parse(&one.args.upstream).ok()?.address().clone());
+            return address(self).is_some_and(|this| address(other) == Some(this));
+        }
+        let upstream = |one: &Self| {
+            let environment = Environment::process();
+            let environment = match &one.name {
+                Some(name) => environment.with_database(name),
+                None => environment,
+            };
+            Conninfo::parse(&one.args.upstream, &environment).ok()
+        };
+        let (Some(this), Some(other)) = (upstream(self), upstream(other)) else { return false };
+        let has = |address| other.hosts.iter().any(|host| host.address == address);
+        this.database == other.database && this.hosts.into_iter().any(|host| has(host.address))
+    }
+
+    /// What is wrong with it, at this key.
+    pub(crate) fn fault(&self, key: &str, why: &anyhow::Error) -> Fault {
+        Fault { place: self.place.clone(), key: Some(key.to_owned()), text: format!("{why:#}") }
+    }
+
     pub(crate) fn setting(&self, key: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.key == key)
     }
@@ -189,6 +221,19 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
                 "{label:?} is the name of {whose}: choose another, metrics and /cachez tell databases apart by it"
             );
             fault(place.clone(), "name", text);
+        }
+        if let Some(earlier) = before.iter().filter(same_family).find(|other| other.is_same_database(one)) {
+            let (what, hint) = if is_mysql {
+                ("server", "one entry serves all databases of a server")
+            } else {
+                ("database", "clients reach it by the name of the entry and by its name at the server")
+            };
+            // The one at the top comes last and has no place of its own.
+            let place = if one.name.is_some() { one.place_of("upstream") } else { earlier.place_of("upstream") };
+            let other = if one.name.is_some() { earlier } else { one };
+            let text =
+                format!("the {what} of {:?} once more, which would be cached twice: remove one, {hint}", other.label());
+            fault(place, "upstream", text);
         }
         let slot = one.value("slot");
         if !slot.is_empty() && before.iter().filter(same_family).any(|other| other.value("slot") == slot) {
@@ -250,13 +295,19 @@ mod tests {
         let postgres = database(Some("shop"), "postgres://f@h/live", 2);
         let mysql = database(Some("shop"), "mysql://f@h/", 5);
         let at_top = database(None, "postgres://f@h/shop", 0);
-        let other = database(Some("other"), "postgres://f@h/shop", 8);
+        let other = database(Some("other"), "postgres://f@h/other", 8);
         let says = "choose another, metrics and /cachez tell databases apart by it";
         let of_earlier = format!("f.toml:5:8: name: \"shop\" is the name of an earlier [[database]]: {says}");
         let of_top = format!("f.toml:2:8: name: \"shop\" is the name of the database of upstream at the top: {says}");
         assert_eq!(faults(&[postgres.clone(), mysql.clone()]), [of_earlier.as_str()]);
         assert_eq!(faults(&[postgres.clone(), at_top.clone()]), [of_top.as_str()]);
         assert_eq!(faults(&[postgres, mysql, at_top.clone()]), [of_earlier, of_top]);
-        assert!(faults(&[other, at_top]).is_empty());
+        assert!(faults(&[other.clone(), at_top.clone()]).is_empty());
+        // One database has one entry.
+        let alias = database(Some("alias"), "postgres://f@h/shop", 9);
+        let servers = ["mysql://f@h/a", "mysql://g@h:3306/b"].map(|url| database(Some(url), url, 10));
+        let says = |all: &[DatabaseConfig], what: &str| faults(all).first().is_some_and(|text| text.contains(what));
+        assert!(says(&[alias, at_top], "upstream: the database of \"shop\" once more"));
+        assert!(says(&servers, "upstream: the server of \"mysql://f@h/a\" once more"));
     }
 }

@@ -28,7 +28,7 @@ impl Unexamined {
         }
         self.since = None;
         let mut all: Vec<u64> = Vec::new();
-        for Database { family, .. } in databases.databases() {
+        for Database { family, .. } in databases.databases().iter() {
             let matches = family.shared().rule_matches();
             all.resize(all.len().max(matches.len()), 0);
             all.iter_mut().zip(matches).for_each(|(all, matches)| *all += matches);

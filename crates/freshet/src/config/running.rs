@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use freshet_proxy::{AccessError, Console, Database, Databases, Family};
@@ -20,6 +20,7 @@ use crate::config::rule_warnings::Unexamined;
 use crate::config::rules;
 use crate::config::setting::Setting;
 use crate::logging::{self, SetFilter};
+use crate::serve::databases::{Prepared, Served};
 use crate::serve::{ServeArgs, nanos};
 
 /// How a setting is set.
@@ -124,8 +125,11 @@ pub(crate) struct Running {
     /// The file that it is read from.
     pub(crate) path: Option<PathBuf>,
     databases: Arc<Databases>,
+    served: Arc<Served>,
     set_filter: SetFilter,
     state: Mutex<State>,
+    /// For the console of a database that is added.
+    this: Weak<Self>,
 }
 
 impl fmt::Debug for Running {
@@ -135,18 +139,15 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    pub(crate) fn new(
+    /// The configuration is in force, before the first session.
+    pub(crate) fn start(
         arguments: Vec<OsString>,
         config: &Resolved,
-        databases: Arc<Databases>,
+        served: Arc<Served>,
         set_filter: SetFilter,
-    ) -> Self {
-        // They are in force before the first session.
-        for database in databases.databases() {
-            database.family.shared().set_rules(config.rules.clone());
-        }
+    ) -> Arc<Self> {
         let mut unexamined = Unexamined::default();
-        unexamined.begin(&config.rules, &databases);
+        unexamined.begin(&config.rules, &served.databases);
         let state = Mutex::new(State {
             settings: config.settings.clone(),
             after_restart: Vec::new(),
@@ -156,7 +157,30 @@ impl Running {
             rules: config.rules.len(),
             unexamined,
         });
-        Self { arguments, path: config.args.config.clone(), databases, set_filter, state }
+        let (path, databases) = (config.args.config.clone(), served.databases.clone());
+        let running = Arc::new_cyclic(|this: &Weak<Self>| {
+            let this = this.clone();
+            Self { arguments, path, databases, served, set_filter, state, this }
+        });
+        running.reach(running.databases.databases().iter(), config);
+        running
+    }
+
+    /// Gives databases what all of them have.
+    fn reach<'a>(&self, databases: impl Iterator<Item = &'a Database>, config: &Resolved) {
+        for database in databases {
+            let shared = database.family.shared();
+            shared.set_rules(config.rules.clone());
+            if let Some(this) = self.this.upgrade() {
+                // One that has it has it from here.
+                let _ = shared.console.set(this);
+            }
+        }
+    }
+
+    /// The files of users of all databases.
+    pub(crate) fn users_files(&self) -> Vec<PathBuf> {
+        self.state().databases.iter().filter_map(|database| database.args.access.users.clone()).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -188,13 +212,17 @@ impl Running {
         self.databases.query_log().reopen();
         // Held throughout: of two reloads the later has the last word.
         let mut state = self.state();
-        let new = read(&self.arguments).inspect_err(|faults| {
+        let prepared = read(&self.arguments).and_then(|new| {
+            let prepared = self.served.prepare(&state.databases, &new).map_err(|fault| vec![fault])?;
+            Ok((new, prepared))
+        });
+        let (new, prepared) = prepared.inspect_err(|faults| {
             tracing::error!("{why}: the configuration is not read again, the earlier one stays in use");
             for fault in faults {
                 tracing::error!("{fault}");
             }
         })?;
-        let changes = self.take(&mut state, &new);
+        let changes = self.take(&mut state, &new, prepared);
         for Change { key, before, now, in_force } in &changes {
             if *in_force {
                 tracing::info!("{why}: {key} is {now:?}, it was {before:?}");
@@ -208,7 +236,7 @@ impl Running {
         Ok(changes)
     }
 
-    fn take(&self, state: &mut State, new: &Resolved) -> Vec<Change> {
+    fn take(&self, state: &mut State, new: &Resolved, prepared: Prepared) -> Vec<Change> {
         state.after_restart.clear();
         let mut changes = Vec::new();
         for now in &new.settings {
@@ -230,32 +258,47 @@ impl Running {
                 None => state.after_restart.push(now.clone()),
             }
         }
+        state.drain_timeout = new.args.drain_timeout.0;
+        self.take_list(state, new, prepared, &mut changes);
         self.take_databases(state, new, &mut changes);
         let is_new = |database: &Database| database.family.shared().set_rules(new.rules.clone());
         // Each is told.
-        if self.databases.databases().iter().map(is_new).fold(false, |any, is_new| any | is_new) {
+        let is_new = self.databases.databases().iter().map(is_new).fold(false, |any, is_new| any | is_new);
+        if is_new {
             let (before, now) = (state.rules.to_string(), new.rules.len().to_string());
             changes.push(Change { key: rules::KEY.to_owned(), before, now, in_force: true });
             state.rules = new.rules.len();
             state.unexamined.begin(&new.rules, &self.databases);
         }
         state.memory = new.args.memory.0;
-        state.drain_timeout = new.args.drain_timeout.0;
         changes
     }
 
-    /// The settings of each database. Another list of databases needs a restart.
-    fn take_databases(&self, state: &mut State, new: &Resolved, changes: &mut Vec<Change>) {
+    /// The list of databases. That of the top needs a restart.
+    fn take_list(&self, state: &mut State, new: &Resolved, prepared: Prepared, changes: &mut Vec<Change>) {
         let names = |all: &[DatabaseConfig]| {
             all.iter().filter_map(|database| database.name.clone()).collect::<Vec<_>>().join(", ")
         };
         let (was, is) = (names(&state.databases), names(&new.databases));
-        if was != is {
-            changes.push(Change { key: TABLE.to_owned(), before: was, now: is, in_force: false });
+        self.reach(prepared.added(), new);
+        let is_changed = was != is || prepared.added().next().is_some();
+        self.served.take(prepared, state.drain_timeout);
+        if is_changed {
+            changes.push(Change { key: TABLE.to_owned(), before: was, now: is, in_force: true });
         }
-        for (before, Database { family, .. }) in state.databases.iter_mut().zip(self.databases.databases()) {
-            let same = |now: &&DatabaseConfig| now.name == before.name && now.args.is_mysql() == before.args.is_mysql();
-            let Some(now) = new.databases.iter().find(same) else { continue };
+        // In the order of the list.
+        let before = std::mem::take(&mut state.databases);
+        let of_entry =
+            |now: &DatabaseConfig| before.iter().find(|before| before.is_same_entry(now)).unwrap_or(now).clone();
+        state.databases = new.databases.iter().filter(|now| now.name.is_some()).map(of_entry).collect();
+        state.databases.extend(before.iter().filter(|before| before.name.is_none()).cloned());
+    }
+
+    /// The settings of each database.
+    fn take_databases(&self, state: &mut State, new: &Resolved, changes: &mut Vec<Change>) {
+        let databases = self.databases.databases();
+        for (before, Database { family, .. }) in state.databases.iter_mut().zip(databases.iter()) {
+            let Some(now) = new.databases.iter().find(|now| now.is_same_entry(before)) else { continue };
             let own: Vec<String> = before.own.iter().chain(&now.own).cloned().collect();
             for setting in &now.settings {
                 let Some(was) = before.settings.iter_mut().find(|was| was.key == setting.key) else { continue };
@@ -285,7 +328,8 @@ impl Running {
 
     /// What was set by a statement, if that is another value than the configuration's.
     fn at_run_time(&self, state: &State, key: &str) -> Option<String> {
-        let Database { family, .. } = self.databases.databases().first()?;
+        let databases = self.databases.databases();
+        let Database { family, .. } = databases.first()?;
         let memory = family.shared().settings.memory.bytes();
         match key {
             "memory" if memory != state.memory => Some(memory.to_string()),
@@ -297,7 +341,7 @@ impl Running {
     /// The rows of the databases that have settings of their own, with what was set by a statement.
     fn rows_of_databases(&self, state: &State) -> Vec<[String; 6]> {
         let mut rows = Vec::new();
-        for (config, Database { family, .. }) in state.databases.iter().zip(self.databases.databases()) {
+        for (config, Database { family, .. }) in state.databases.iter().zip(self.databases.databases().iter()) {
             let Some(name) = &config.name else { continue };
             for setting in &config.settings {
                 let by_statement = Some(setting).filter(|setting| setting.key == "bypass");

@@ -214,7 +214,8 @@ pub(crate) fn reference(command: &Command) -> String {
 pub(crate) fn reference_of_databases() -> String {
     let mut out = "| key | reload | |\n|---|---|---|\n".to_owned();
     for arg in databases::keys() {
-        let reload = if is_reloaded(key(&arg)) { "yes" } else { "restart" };
+        // Another name is another entry.
+        let reload = if is_reloaded(key(&arg)) || key(&arg) == "name" { "yes" } else { "restart" };
         let text = if arg.get_env().is_some() { "as the option".to_owned() } else { cell(&help(&arg)) };
         _ = writeln!(out, "| `{}` | {reload} | {text} |", key(&arg));
     }

@@ -1,112 +1,321 @@
-//! The databases that one `freshet serve` serves: opened, listened for, followed.
+//! The databases that one `freshet serve` serves: opened, listened for, followed, and ended one by one.
+//!
+//! A reload may add and remove databases. All that can fail comes first: what is new is opened and its addresses are bound, and only then the list is
+//! replaced. A database that is removed gets no new sessions, and its open sessions end as they do at the end of the program. Its stream runs until
+//! they have ended, since their writes wait for it.
 
 use std::io::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use freshet_proxy::{
-    AccessRules, Database, Databases, Family, ListenAddress, Listener, Member, ProcessMemory, Target, keep_memory,
-};
+use freshet_proxy::{Database, Databases, Family, ListenAddress, Listener, Member, Target, Workers, keep_memory};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::Span;
 
-use crate::access::raise_descriptor_limit;
 use crate::allocator::Start;
-use crate::config::{DatabaseConfig, Resolved};
+use crate::config::{DatabaseConfig, Fault, Resolved};
 use crate::serve::instance::Instance;
 use crate::serve::{Following, listen_addresses, mysql, postgres};
-use crate::web;
+use crate::stop;
+
+/// How long the change stream may take to end, after everything else has ended.
+const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the sessions may take to end that were told that the time for their drain is over.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Opens one database, but no connection.
+fn open_one(config: &DatabaseConfig, instance: &Instance) -> Result<Database> {
+    let name = config.label();
+    let family = if config.args.is_mysql() {
+        mysql::open(config, instance).map(Family::MySql)
+    } else {
+        postgres::open(config, instance).map(Family::Postgres)
+    };
+    let family = family.with_context(|| format!("database {name}"))?;
+    let memory = (config.memory_min, config.memory_max);
+    Ok(Database { name, family, takes_others: config.name.is_none(), memory })
+}
 
 /// Opens what the configuration names, but no connection.
-pub(crate) fn open(config: &Resolved) -> Result<Databases> {
-    let files_max = raise_descriptor_limit();
-    let instance = Instance {
-        rules: AccessRules::new(&config.args.access.settings(files_max))?,
-        memory: ProcessMemory::new(config.args.memory.0),
-        query_log: Arc::default(),
-        count: config.databases.len().max(1) as u64,
-        files_max,
-    };
-    let open = |config: &DatabaseConfig| {
-        let name = config.label();
-        let family = if config.args.is_mysql() {
-            mysql::open(config, &instance).map(Family::MySql)
-        } else {
-            postgres::open(config, &instance).map(Family::Postgres)
+pub(crate) fn try_out(config: &Resolved) -> Result<()> {
+    let instance = Instance::new(config)?;
+    config.databases.iter().try_for_each(|database| open_one(database, &instance).map(drop))
+}
+
+/// The services and the change stream of one database.
+struct Life {
+    database: Database,
+    /// Two entries for one slot must not run at the same time, nor two for one database: writes of either wait for their own stream only.
+    slot: String,
+    stop: watch::Sender<bool>,
+    ended: watch::Receiver<bool>,
+}
+
+impl Life {
+    fn excludes(&self, database: &Database, slot: &str) -> bool {
+        let upstream = |database: &Database| database.family.shared().settings.upstream.clone();
+        let same_slot = !slot.is_empty() && self.slot == slot;
+        same_slot || upstream(&self.database) == upstream(database)
+    }
+}
+
+/// What changes with each reload.
+#[derive(Default)]
+struct State {
+    lives: Vec<Life>,
+    /// Removed databases, which have sessions that end.
+    leaving: Vec<Life>,
+    listens_for_postgres: bool,
+}
+
+/// The databases, while the program runs.
+pub(crate) struct Served {
+    instance: Instance,
+    pub(crate) databases: Arc<Databases>,
+    workers: Arc<Workers>,
+    state: Mutex<State>,
+}
+
+/// What a reload adds, opened and bound, and what it removes.
+pub(crate) struct Prepared {
+    all: Vec<Database>,
+    added: Vec<(Database, DatabaseConfig)>,
+    removed: Vec<Database>,
+    listener: Option<Listener>,
+}
+
+impl Prepared {
+    /// The databases that it adds.
+    pub(crate) fn added(&self) -> impl Iterator<Item = &Database> {
+        self.added.iter().map(|(database, _)| database)
+    }
+}
+
+impl Served {
+    /// Opens what the configuration names, but no connection.
+    pub(super) fn open(config: &Resolved) -> Result<Self> {
+        let instance = Instance::new(config)?;
+        let all = config.databases.iter().map(|config| open_one(config, &instance)).collect::<Result<_>>()?;
+        let (rules, query_log, stop) = (instance.rules.clone(), instance.query_log.clone(), instance.stop.clone());
+        let databases = Arc::new(Databases::new(all, rules, query_log, stop));
+        Ok(Self { instance, databases, workers: Workers::start(config.args.workers())?, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens, and prints the addresses.
+    pub(super) fn listen(&self, config: &Resolved) -> Result<Listener> {
+        let databases = self.databases.databases();
+        let all: Vec<_> = databases.iter().zip(&config.databases).collect();
+        let listener = Listener::bind(&self.targets(config, &all)?, &self.workers)?;
+        let addresses = listener.addresses()?;
+        let mut stdout = std::io::stdout();
+        for address in &addresses {
+            match address {
+                ListenAddress::Tcp(tcp) => writeln!(stdout, "listening on {tcp}")?,
+                ListenAddress::Unix(path) => writeln!(stdout, "listening on {}", path.display())?,
+            }
+        }
+        stdout.flush()?;
+        self.state().listens_for_postgres = databases.iter().any(is_postgres);
+        for Database { name, family, .. } in databases.iter() {
+            let upstream = &family.shared().settings.upstream;
+            tracing::info!(database = name, upstream, ?addresses, workers = config.args.workers(), "serving");
+        }
+        Ok(listener)
+    }
+
+    /// The addresses of databases, and where each of them leads. All PostgreSQL databases have the same.
+    fn targets(
+        &self,
+        config: &Resolved,
+        databases: &[(&Database, &DatabaseConfig)],
+    ) -> Result<Vec<(ListenAddress, Target)>> {
+        let at_top = |default: &str| {
+            let texts = config.args.listen.clone();
+            if texts.is_empty() { vec![default.to_owned()] } else { texts }
         };
-        let family = family.with_context(|| format!("database {name}"))?;
-        Ok(Database { name, family, takes_others: config.name.is_none() })
-    };
-    let all: Vec<Database> = config.databases.iter().map(open).collect::<Result<_>>()?;
-    Ok(Databases::new(all, instance.rules, instance.query_log))
-}
+        let mut all = Vec::new();
+        if databases.iter().any(|(database, _)| is_postgres(database)) && !self.state().listens_for_postgres {
+            let addresses = listen_addresses(&at_top("127.0.0.1:6432"), false)?;
+            all.extend(addresses.into_iter().map(|address| (address, Target::Postgres(self.databases.clone()))));
+        }
+        for (Database { family, .. }, config) in databases {
+            let Family::MySql(mysql) = family else { continue };
+            let texts = if config.listen.is_empty() { at_top("127.0.0.1:3307") } else { config.listen.clone() };
+            let addresses = listen_addresses(&texts, true)?;
+            all.extend(addresses.into_iter().map(|address| (address, Target::MySql(mysql.clone()))));
+        }
+        Ok(all)
+    }
 
-/// Listens, and prints the addresses.
-pub(super) async fn listen(config: &Resolved, databases: &Arc<Databases>) -> Result<Listener> {
-    let args = &config.args;
-    let listener = Listener::bind(&targets(config, databases)?, args.workers(), databases).await?;
-    let http = web::bind(&args.web, databases.clone()).await?;
-    let addresses = listener.addresses()?;
-    let mut stdout = std::io::stdout();
-    for address in &addresses {
-        match address {
-            ListenAddress::Tcp(tcp) => writeln!(stdout, "listening on {tcp}")?,
-            ListenAddress::Unix(path) => writeln!(stdout, "listening on {}", path.display())?,
+    /// Starts the change streams and services of all databases.
+    pub(super) fn start(&self, config: &Resolved) {
+        for (database, config) in self.databases.databases().iter().zip(&config.databases) {
+            self.begin(database, config);
         }
     }
-    if let Some(http) = http {
-        writeln!(stdout, "http on {http}")?;
+
+    /// Keeps all caches within the memory limit, in the background.
+    pub(super) fn start_memory(&self, start: Start) {
+        let databases = self.databases.clone();
+        let member = |Database { family, memory: (floor, ceiling), .. }: &Database| Member {
+            shared: family.shared().clone(),
+            floor: *floor,
+            ceiling: *ceiling,
+        };
+        let members = move || databases.databases().iter().map(member).collect();
+        tokio::spawn(keep_memory(self.instance.memory.clone(), members, move || start.taken_since()));
     }
-    stdout.flush()?;
-    for Database { name, family, .. } in databases.databases() {
-        let upstream = &family.shared().settings.upstream;
-        tracing::info!(database = name, upstream, ?addresses, workers = args.workers(), "serving");
+
+    /// Starts the change stream and the services of a database, once an earlier one that excludes it has ended.
+    fn begin(&self, database: &Database, config: &DatabaseConfig) {
+        let mut state = self.state();
+        state.leaving.retain(|life| !*life.ended.borrow());
+        let slot = config.setting("slot").map(|slot| slot.value.clone()).unwrap_or_default();
+        let earlier = state.leaving.iter().filter(|life| life.excludes(database, &slot));
+        let earlier: Vec<_> = earlier.map(|life| life.ended.clone()).collect();
+        let ((stop, stopped), (end, ended)) = (watch::channel(false), watch::channel(false));
+        let is_alone = config.name.is_none() && self.databases.databases().len() == 1;
+        let span = if is_alone { Span::none() } else { tracing::info_span!("database", name = database.name) };
+        let life = live((database.clone(), config.clone(), span), earlier, stopped);
+        tokio::spawn(async move {
+            life.await;
+            let _ = end.send(true);
+        });
+        state.lives.push(Life { database: database.clone(), slot, stop, ended });
     }
-    Ok(listener)
+
+    /// Opens and binds what a reload adds. Nothing has changed yet.
+    pub(crate) fn prepare(&self, before: &[DatabaseConfig], new: &Resolved) -> Result<Prepared, Fault> {
+        let current = self.databases.databases();
+        // That of the top comes and goes with a restart, as its upstream does.
+        let is_kept = |config: &DatabaseConfig| {
+            config.name.is_none() || new.databases.iter().any(|now| now.is_same_entry(config))
+        };
+        let instance = Instance { count: new.databases.len().max(1) as u64, ..self.instance.clone() };
+        let (mut all, mut added, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+        for now in new.databases.iter().filter(|now| now.name.is_some()) {
+            let kept = before.iter().zip(current.iter()).find(|(config, _)| config.is_same_entry(now));
+            if let Some((_, database)) = kept {
+                all.push(database.clone());
+                continue;
+            }
+            let database = open_one(now, &instance).map_err(|error| now.fault("name", &error))?;
+            all.push(database.clone());
+            added.push((database, now.clone()));
+        }
+        for (config, database) in before.iter().zip(current.iter()) {
+            if !is_kept(config) {
+                removed.push(database.clone());
+            } else if config.name.is_none() {
+                all.push(database.clone());
+            }
+        }
+        let [first, ..] = new.databases.as_slice() else { return Ok(Prepared { all, added, removed, listener: None }) };
+        if all.is_empty() {
+            let why = anyhow::anyhow!("no database would be left: stop Freshet instead, or keep one");
+            return Err(first.fault("upstream", &why));
+        }
+        let pairs: Vec<_> = added.iter().map(|(database, config)| (database, config)).collect();
+        let bind = || anyhow::Ok(Listener::bind(&self.targets(new, &pairs)?, &self.workers)?);
+        let place = added.last().map_or(first, |(_, config)| config);
+        let listener =
+            if added.is_empty() { None } else { Some(bind().map_err(|error| place.fault("listen", &error))?) };
+        Ok(Prepared { all, added, removed, listener })
+    }
+
+    /// Serves what was prepared, and ends what was removed.
+    pub(crate) fn take(&self, prepared: Prepared, drain_timeout: Duration) {
+        let Prepared { all, added, removed, listener } = prepared;
+        self.databases.replace(all);
+        for database in removed {
+            self.remove(&database, drain_timeout);
+        }
+        for (database, config) in &added {
+            self.begin(database, config);
+        }
+        let Some(listener) = listener else { return };
+        self.state().listens_for_postgres |= added.iter().any(|(database, _)| is_postgres(database));
+        let addresses = listener.addresses().unwrap_or_default();
+        listener.run();
+        for (Database { name, family, .. }, _) in &added {
+            let upstream = &family.shared().settings.upstream;
+            tracing::info!(database = name, upstream, ?addresses, "serving");
+        }
+    }
+
+    /// Ends a database: its sessions first, then its services and its stream.
+    fn remove(&self, database: &Database, drain_timeout: Duration) {
+        let mut state = self.state();
+        let is_it = |life: &Life| Arc::ptr_eq(life.database.family.shared(), database.family.shared());
+        let Some(at) = state.lives.iter().position(is_it) else { return };
+        let life = state.lives.swap_remove(at);
+        let (database, stop, mut ended) = (life.database.clone(), life.stop.clone(), life.ended.clone());
+        state.leaving.push(life);
+        database.family.shared().switches.begin_drain();
+        tokio::spawn(async move {
+            stop::drain_one(&database, drain_timeout, CLOSE_TIMEOUT).await;
+            let _ = stop.send(true);
+            // Err: it has ended.
+            let _ = ended.wait_for(|ended| *ended).await;
+            tracing::info!(database = database.name, "removed");
+        });
+    }
+
+    /// Ends all services and streams.
+    pub(super) async fn end(&self) {
+        let (lives, leaving) = {
+            let mut state = self.state();
+            (std::mem::take(&mut state.lives), std::mem::take(&mut state.leaving))
+        };
+        let all: Vec<Life> = lives.into_iter().chain(leaving).collect();
+        for life in &all {
+            let _ = life.stop.send(true);
+        }
+        for mut life in all {
+            let _ = life.ended.wait_for(|ended| *ended).await;
+        }
+    }
 }
 
-/// The addresses, and where each of them leads.
-fn targets(config: &Resolved, databases: &Arc<Databases>) -> Result<Vec<(ListenAddress, Target)>> {
-    let at_top = |default: &str| {
-        let texts = config.args.listen.clone();
-        if texts.is_empty() { vec![default.to_owned()] } else { texts }
-    };
-    let mut all = Vec::new();
-    if databases.databases().iter().any(|database| matches!(database.family, Family::Postgres(_))) {
-        let addresses = listen_addresses(&at_top("127.0.0.1:6432"), false)?;
-        all.extend(addresses.into_iter().map(|address| (address, Target::Postgres(databases.clone()))));
-    }
-    for (Database { family, .. }, config) in databases.databases().iter().zip(&config.databases) {
-        let Family::MySql(mysql) = family else { continue };
-        let texts = if config.listen.is_empty() { at_top("127.0.0.1:3307") } else { config.listen.clone() };
-        let addresses = listen_addresses(&texts, true)?;
-        all.extend(addresses.into_iter().map(|address| (address, Target::MySql(mysql.clone()))));
-    }
-    Ok(all)
+fn is_postgres(database: &Database) -> bool {
+    matches!(database.family, Family::Postgres(_))
 }
 
-/// Starts the change streams and services of all databases.
-pub(super) fn start_services(config: &Resolved, databases: &Databases) -> Vec<Following> {
-    let all = databases.databases().iter().zip(&config.databases);
-    let several = all.len() > 1;
-    let start = |(database, config): (&Database, &DatabaseConfig)| {
-        let shared = database.family.shared().clone();
-        tokio::spawn(async move { shared.scheduling_delay.watch().await });
-        let name = database.name.as_str();
-        let span = if several { tracing::info_span!("database", name) } else { tracing::Span::none() };
-        match &database.family {
-            Family::MySql(mysql) => mysql::start_services(mysql, &span),
-            Family::Postgres(pg) => postgres::start_services(pg, &config.args, &span),
+/// Runs the services and the stream of a database until it is stopped. `earlier`: what must have ended before.
+async fn live(
+    (database, config, span): (Database, DatabaseConfig, Span),
+    earlier: Vec<watch::Receiver<bool>>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let begins = async {
+        for mut ended in earlier {
+            let _ = ended.wait_for(|ended| *ended).await;
         }
     };
-    all.map(start).collect()
-}
-
-/// Keeps all caches within the memory limit, in the background.
-pub(super) fn start_memory(config: &Resolved, databases: &Databases, start: Start) {
-    let member = |(database, config): (&Database, &DatabaseConfig)| {
-        let (floor, ceiling) = (config.memory_min, config.memory_max);
-        Member { shared: database.family.shared().clone(), floor, ceiling }
+    tokio::select! {
+        () = begins => {}
+        _ = stopped.wait_for(|stop| *stop) => return,
+    }
+    let shared = database.family.shared();
+    let watched = shared.clone();
+    shared.tasks.spawn(async move { watched.scheduling_delay.watch().await });
+    let Following { control, follower } = match &database.family {
+        Family::MySql(mysql) => mysql::start_services(mysql, &span),
+        Family::Postgres(pg) => postgres::start_services(pg, &config.args, &span),
     };
-    let members: Vec<Member> = databases.databases().iter().zip(&config.databases).map(member).collect();
-    let Some(memory) = members.first().map(|member| member.shared.settings.memory.clone()) else { return };
-    tokio::spawn(keep_memory(memory, members, move || start.taken_since()));
+    // Err: the program ends.
+    let _ = stopped.wait_for(|stop| *stop).await;
+    // Nothing is served from the cache without its stream.
+    shared.switches.set_bypass(true);
+    control.shutdown();
+    // A persistent slot is dropped.
+    timeout(FOLLOWER_END_TIMEOUT, follower).await.ok();
+    shared.tasks.end();
+    shared.cache.disconnected();
 }

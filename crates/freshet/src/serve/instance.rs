@@ -2,15 +2,35 @@
 
 use std::sync::Arc;
 
-use freshet_proxy::{AccessRules, ProcessMemory, QueryLog};
+use anyhow::Result;
+use freshet_proxy::{AccessRules, ProcessMemory, QueryLog, StopRequest};
+
+use crate::access::raise_descriptor_limit;
+use crate::config::Resolved;
 
 /// It is given to each database as it is opened.
+#[derive(Clone)]
 pub(super) struct Instance {
     pub(super) rules: Arc<AccessRules>,
     pub(super) memory: Arc<ProcessMemory>,
     pub(super) query_log: Arc<QueryLog>,
+    pub(super) stop: Arc<StopRequest>,
     /// The number of databases.
     pub(super) count: u64,
     /// Descriptors that the process may have open.
     pub(super) files_max: usize,
+}
+
+impl Instance {
+    pub(super) fn new(config: &Resolved) -> Result<Self> {
+        let files_max = raise_descriptor_limit();
+        Ok(Self {
+            rules: AccessRules::new(&config.args.access.settings(files_max))?,
+            memory: ProcessMemory::new(config.args.memory.0),
+            query_log: Arc::default(),
+            stop: Arc::default(),
+            count: config.databases.len().max(1) as u64,
+            files_max,
+        })
+    }
 }

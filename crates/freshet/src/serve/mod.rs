@@ -9,10 +9,10 @@ pub(crate) mod mysql;
 pub(crate) mod postgres;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use freshet_cache::{Cache, Limits};
@@ -28,12 +28,10 @@ use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
 use crate::logging::SetFilter;
+use crate::serve::databases::Served;
 use crate::serve::instance::Instance;
 use crate::web::WebArgs;
-use crate::{logging, stop};
-
-/// How long the change stream may take to end, after everything else has ended.
-const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::{logging, stop, web};
 
 /// Options of `freshet serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -165,31 +163,26 @@ struct Following {
 /// Serves until SIGINT, or until the drain after SIGTERM is complete.
 pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: SetFilter) -> Result<()> {
     let start = Start::now();
-    let databases = Arc::new(databases::open(&config)?);
+    let served = Arc::new(Served::open(&config)?);
+    let databases = served.databases.clone();
     let query_log = databases.query_log();
     if let Some(path) = &config.args.query_log {
         query_log.start(path.clone()).with_context(|| format!("{} cannot be written (--query-log)", path.display()))?;
         query_log.set(nanos(config.args.query_log_min_duration), config.args.query_log_sample.0);
     }
-    let running = Arc::new(Running::new(arguments, &config, databases.clone(), set_filter));
-    for database in databases.databases() {
-        // Nothing else sets it.
-        let _ = database.family.shared().console.set(running.clone());
+    let running = Running::start(arguments, &config, served.clone(), set_filter);
+    let listener = served.listen(&config)?;
+    if let Some(http) = web::bind(&config.args.web, databases.clone()).await? {
+        let mut stdout = std::io::stdout();
+        writeln!(stdout, "http on {http}")?;
+        stdout.flush()?;
     }
-    let listener = databases::listen(&config, &databases).await?;
-    let following = databases::start_services(&config, &databases);
-    let users = config.databases.iter().filter_map(|database| database.args.access.users.clone()).collect();
-    tokio::spawn(config.args.access.clone().watch(users, running.clone()));
-    databases::start_memory(&config, &databases, start);
+    served.start(&config);
+    tokio::spawn(config.args.access.clone().watch(running.clone()));
+    served.start_memory(start);
     listener.run();
     stop::until_stopped(&databases, || running.drain_timeout()).await?;
-    for following in &following {
-        following.control.shutdown();
-    }
-    for Following { follower, .. } in following {
-        // A persistent slot is dropped.
-        tokio::time::timeout(FOLLOWER_END_TIMEOUT, follower).await.ok();
-    }
+    served.end().await;
     Ok(())
 }
 
@@ -255,6 +248,7 @@ impl ServeArgs {
         let settings = Settings {
             memory: instance.memory.clone(),
             query_log: instance.query_log.clone(),
+            stop: instance.stop.clone(),
             admin_users: self.admin_users_or(user).into(),
             stats_users: self.stats_users.clone().into(),
             upstream,

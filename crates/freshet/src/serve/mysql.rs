@@ -40,7 +40,7 @@ pub(super) fn start_services(mysql: &Arc<MySql>, span: &Span) -> Following {
     let config = FollowerConfig::new(mysql.own.upstream.clone(), Arc::new(Columns { mysql: mysql.clone() }));
     let sink = Arc::new(Changes { mysql: mysql.clone() });
     let follower = tokio::spawn(follow(config, sink, control.clone()).instrument(span.clone()));
-    tokio::spawn(ring((**mysql).clone(), control.clone()));
+    mysql.tasks.spawn(ring((**mysql).clone(), control.clone()));
     Following { control, follower }
 }
 

@@ -54,11 +54,11 @@ pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<P
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.
 pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span) -> Following {
     let control = Arc::new(Control::new());
-    tokio::spawn(service::keep_lease(pg.clone()));
-    tokio::spawn(service::watch_catalog(pg.clone()));
-    tokio::spawn(service::publish_tables(pg.clone()));
-    tokio::spawn(service::look_up_users(pg.clone()));
-    tokio::spawn(service::refresh_entries(pg.clone()));
+    pg.tasks.spawn(service::keep_lease(pg.clone()));
+    pg.tasks.spawn(service::watch_catalog(pg.clone()));
+    pg.tasks.spawn(service::publish_tables(pg.clone()));
+    pg.tasks.spawn(service::look_up_users(pg.clone()));
+    pg.tasks.spawn(service::refresh_entries(pg.clone()));
     service::run_key_queries(pg);
     let config = FollowerConfig {
         publication: pg.own.publication.clone(),
@@ -72,8 +72,8 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span) -> Fol
     };
     let sink = Arc::new(Changes { pg: pg.clone() });
     let follower = tokio::spawn(freshet_replication::follow(config, sink, control.clone()).instrument(span.clone()));
-    tokio::spawn(service::watch_failover(pg.clone()));
-    tokio::spawn(ring((**pg).clone(), control.clone()));
+    pg.tasks.spawn(service::watch_failover(pg.clone()));
+    pg.tasks.spawn(ring((**pg).clone(), control.clone()));
     Following { control, follower }
 }
 

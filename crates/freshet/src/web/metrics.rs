@@ -41,7 +41,7 @@ struct Figures {
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut out = Writer::default();
-        for Database { name, family, .. } in self.databases.databases() {
+        for Database { name, family, .. } in self.databases.databases().iter() {
             name.clone_into(&mut out.database);
             FiguresOfOne { shared: family.shared().clone() }.collect(&mut out)?;
         }

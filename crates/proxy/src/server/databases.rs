@@ -3,14 +3,18 @@
 //! Each PostgreSQL database has a change stream, a catalogue and a cache of its own, since a stream decodes one database. A server of MySQL or MariaDB
 //! has one of each for all its databases. A session is bound to one of them at its login and never asks here again, so nothing of this is on the path
 //! of a hit. A database that fails has no effect on the others: they share the workers, the rules of login and the memory limit, and nothing else.
+//!
+//! A reload adds and removes databases. The list is replaced as a whole. A database that is not in it any more gets no new session.
 
 use std::sync::Arc;
-use std::task::Poll;
+
+use arc_swap::ArcSwap;
 
 use crate::mysql::MySql;
 use crate::postgres::Pg;
 use crate::server::access::{AccessError, AccessRules};
 use crate::server::query_log::QueryLog;
+use crate::server::stop_request::StopRequest;
 use crate::server::switches::Switches;
 use crate::shared::Shared;
 
@@ -39,6 +43,14 @@ impl Family {
         }
     }
 
+    /// Ends the sessions that the drain has not ended: PostgreSQL's at once, those of MySQL and MariaDB where no statement runs.
+    pub fn close_sessions(&self) {
+        self.shared().switches.close();
+        if let Self::Postgres(pg) = self {
+            pg.sessions.kill_all(None);
+        }
+    }
+
     /// Freshet's own user upstream.
     pub fn upstream_user(&self) -> &str {
         match self {
@@ -57,14 +69,17 @@ pub struct Database {
     pub family: Family,
     /// PostgreSQL: it takes all names that no other entry has. The server gets the name that the client sent.
     pub takes_others: bool,
+    /// The least part of the memory limit that it has, and the most, in bytes.
+    pub memory: (u64, u64),
 }
 
 /// The databases of this instance.
 #[derive(Debug)]
 pub struct Databases {
-    all: Vec<Database>,
+    all: ArcSwap<Vec<Database>>,
     pub(crate) rules: Arc<AccessRules>,
     query_log: Arc<QueryLog>,
+    stop: Arc<StopRequest>,
     /// Its drain is that of all databases.
     switches: Switches,
 }
@@ -76,14 +91,30 @@ pub(crate) struct Routed {
     pub(crate) at_server: Option<String>,
 }
 
+fn of_postgres(all: &[Database]) -> impl Iterator<Item = (&Database, &Arc<Pg>)> {
+    all.iter().filter_map(|database| match &database.family {
+        Family::Postgres(pg) => Some((database, pg)),
+        Family::MySql(_) => None,
+    })
+}
+
+/// The database that takes all other names; but the one that has another name here and this one at the same server, so that writes wait for the
+/// stream that updates its cache.
+fn by_name_at_server<'a>(all: &'a [Database], name: &[u8]) -> Option<(&'a Database, &'a Arc<Pg>)> {
+    let others = of_postgres(all).find(|(database, _)| database.takes_others)?;
+    let is_it =
+        |pg: &Pg| pg.own.upstream.conninfo().database.as_bytes() == name && addresses(pg) == addresses(others.1);
+    if is_it(others.1) { Some(others) } else { of_postgres(all).find(|(_, pg)| is_it(pg)).or(Some(others)) }
+}
+
 fn addresses(pg: &Pg) -> Vec<impl PartialEq> {
     pg.own.upstream.conninfo().hosts.iter().map(|host| host.address.clone()).collect()
 }
 
 impl Databases {
     /// The names of PostgreSQL databases must differ.
-    pub fn new(all: Vec<Database>, rules: Arc<AccessRules>, query_log: Arc<QueryLog>) -> Self {
-        Self { all, rules, query_log, switches: Switches::default() }
+    pub fn new(all: Vec<Database>, rules: Arc<AccessRules>, query_log: Arc<QueryLog>, stop: Arc<StopRequest>) -> Self {
+        Self { all: ArcSwap::from_pointee(all), rules, query_log, stop, switches: Switches::default() }
     }
 
     /// The slow query log of all.
@@ -92,34 +123,40 @@ impl Databases {
     }
 
     /// All of them, in the order of the configuration.
-    pub fn databases(&self) -> &[Database] {
-        &self.all
+    pub fn databases(&self) -> Arc<Vec<Database>> {
+        self.all.load_full()
+    }
+
+    /// Replaces the list. A PostgreSQL session of the database that takes all other names ends, once it is at rest, if the list now has its database:
+    /// its writes would not wait for the stream that updates that cache.
+    pub fn replace(&self, all: Vec<Database>) {
+        self.all.store(Arc::new(all));
+        let all = self.databases();
+        let Some((_, others)) = of_postgres(&all).find(|(database, _)| database.takes_others) else { return };
+        for (database, pg) in of_postgres(&all).filter(|(database, _)| !database.takes_others) {
+            let at_server = &pg.own.upstream.conninfo().database;
+            let names = [Some(&database.name), Some(at_server).filter(|_| addresses(pg) == addresses(others))];
+            let own = &others.own.upstream.conninfo().database;
+            names.into_iter().flatten().filter(|name| *name != own).for_each(|name| others.sessions.dismiss(name));
+        }
     }
 
     /// The PostgreSQL database that a client names; None: unknown.
     pub(crate) fn postgres(&self, name: &[u8]) -> Option<Routed> {
+        let all = self.databases();
         let named = |database: &&Database| !database.takes_others && database.name.as_bytes() == name;
-        let database = self.of_postgres().find(|(database, _)| named(database));
-        let (database, pg) = database.or_else(|| self.by_name_at_server(name))?;
+        let database = of_postgres(&all).find(|(database, _)| named(database));
+        let (database, pg) = database.or_else(|| by_name_at_server(&all, name))?;
         let at_server = (!database.takes_others).then(|| pg.own.upstream.conninfo().database.clone());
         Some(Routed { state: pg.clone(), at_server })
     }
 
-    /// The database that takes all other names; but the one that has another name here and this one at the same server, so that writes wait for the
-    /// stream that updates its cache.
-    fn by_name_at_server(&self, name: &[u8]) -> Option<(&Database, &Arc<Pg>)> {
-        let others = self.of_postgres().find(|(database, _)| database.takes_others)?;
-        let is_it =
-            |pg: &Pg| pg.own.upstream.conninfo().database.as_bytes() == name && addresses(pg) == addresses(others.1);
-        if is_it(others.1) { Some(others) } else { self.of_postgres().find(|(_, pg)| is_it(pg)).or(Some(others)) }
-    }
-
     /// One database of each PostgreSQL server.
-    pub(crate) fn postgres_servers(&self) -> Vec<&Arc<Pg>> {
-        let mut servers: Vec<&Arc<Pg>> = Vec::new();
-        for (_, pg) in self.of_postgres() {
+    pub(crate) fn postgres_servers(&self) -> Vec<Arc<Pg>> {
+        let mut servers: Vec<Arc<Pg>> = Vec::new();
+        for (_, pg) in of_postgres(&self.databases()) {
             if !servers.iter().any(|other| addresses(other) == addresses(pg)) {
-                servers.push(pg);
+                servers.push(pg.clone());
             }
         }
         servers
@@ -127,20 +164,13 @@ impl Databases {
 
     /// The first PostgreSQL database.
     pub(crate) fn first_of_postgres(&self) -> Option<Arc<Pg>> {
-        self.of_postgres().next().map(|(_, pg)| pg.clone())
-    }
-
-    fn of_postgres(&self) -> impl Iterator<Item = (&Database, &Arc<Pg>)> {
-        self.all.iter().filter_map(|database| match &database.family {
-            Family::Postgres(pg) => Some((database, pg)),
-            Family::MySql(_) => None,
-        })
+        of_postgres(&self.databases()).next().map(|(_, pg)| pg.clone())
     }
 
     /// Reads the files of users and certificates again. Returns what cannot be used: the earlier stays in use.
     pub fn reload_access(&self) -> Vec<AccessError> {
         let mut failures: Vec<AccessError> = Vec::new();
-        for failure in self.all.iter().flat_map(|database| database.family.reload_access()) {
+        for failure in self.databases().iter().flat_map(|database| database.family.reload_access()) {
             // Files that they share fail for each of them.
             if !failures.iter().any(|other| other.to_string() == failure.to_string()) {
                 failures.push(failure);
@@ -156,30 +186,23 @@ impl Databases {
 
     /// The open sessions.
     pub fn sessions(&self) -> u64 {
-        self.all.iter().map(|database| database.family.shared().metrics.sessions()).sum()
+        self.databases().iter().map(|database| database.family.shared().metrics.sessions()).sum()
     }
 
     /// Returns when a statement in any database has requested the end of the program; `at_once`: without a drain.
     pub async fn stop_requested(&self, at_once: bool) {
-        let of = |database: &Database| database.family.shared().clone();
-        let shared: Vec<Arc<Shared>> = self.all.iter().map(of).collect();
-        let mut all: Vec<_> = shared.iter().map(|shared| Box::pin(shared.switches.stop_requested(at_once))).collect();
-        std::future::poll_fn(|cx| {
-            let any = all.iter_mut().any(|requested| requested.as_mut().poll(cx).is_ready());
-            if any { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        self.stop.made(at_once).await;
     }
 
     /// Whether the program is to end at once.
     pub fn stops_at_once(&self) -> bool {
-        self.all.iter().any(|database| database.family.shared().switches.stops_at_once())
+        self.stop.is_at_once()
     }
 
     /// Begins the drain of all databases: no new connections; each session ends as soon as it is idle.
     pub fn begin_drain(&self) {
         self.switches.begin_drain();
-        for database in &self.all {
+        for database in self.databases().iter() {
             database.family.shared().switches.begin_drain();
         }
     }

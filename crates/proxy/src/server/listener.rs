@@ -55,6 +55,13 @@ pub enum Target {
 }
 
 impl Target {
+    async fn drained(&self) {
+        match self {
+            Self::Postgres(databases) => databases.drained().await,
+            Self::MySql(mysql) => mysql.switches.drained().await,
+        }
+    }
+
     /// Serves a connection in a task of its own. Each family has tasks of its own kind, so that a poll leads straight into the session.
     fn spawn(self, socket: Incoming, worker: usize, load: Arc<AtomicUsize>) {
         match self {
@@ -74,7 +81,7 @@ impl Target {
 #[derive(Debug)]
 pub struct Listener {
     sockets: Vec<(Socket, Target)>,
-    dealer: Dealer,
+    workers: Arc<Workers>,
 }
 
 #[derive(Debug)]
@@ -83,11 +90,9 @@ enum Socket {
     Unix(UnixListener, SocketFile),
 }
 
+/// The threads that serve connections.
 #[derive(Debug)]
-struct Dealer {
-    workers: Vec<Worker>,
-    databases: Arc<Databases>,
-}
+pub struct Workers(Vec<Worker>);
 
 #[derive(Debug)]
 struct Worker {
@@ -96,12 +101,8 @@ struct Worker {
 }
 
 impl Listener {
-    /// Binds the addresses and starts the workers.
-    pub async fn bind(
-        addresses: &[(ListenAddress, Target)],
-        workers: usize,
-        databases: &Arc<Databases>,
-    ) -> Result<Self, ListenError> {
+    /// Binds the addresses.
+    pub fn bind(addresses: &[(ListenAddress, Target)], workers: &Arc<Workers>) -> Result<Self, ListenError> {
         let mut sockets = Vec::new();
         for (address, target) in addresses {
             let socket = match address {
@@ -110,16 +111,14 @@ impl Listener {
                     Socket::Tcp(socket.map_err(|error| ListenError::Bind(tcp.to_string(), error))?)
                 }
                 ListenAddress::Unix(path) => {
-                    let socket = bind_unix(path).await;
+                    let socket = bind_unix(path);
                     let socket = socket.map_err(|error| ListenError::Bind(path.display().to_string(), error))?;
                     Socket::Unix(socket, SocketFile::new(path))
                 }
             };
             sockets.push((socket, target.clone()));
         }
-        let workers = (0..workers.max(1)).map(Worker::start).collect::<Result<_, _>>();
-        let dealer = Dealer { workers: workers.map_err(ListenError::Worker)?, databases: databases.clone() };
-        Ok(Self { sockets, dealer })
+        Ok(Self { sockets, workers: workers.clone() })
     }
 
     /// The bound addresses.
@@ -131,19 +130,18 @@ impl Listener {
         self.sockets.iter().map(address).collect()
     }
 
-    /// Accepts until the drain begins, in tasks of the current runtime.
+    /// Accepts until the drain of the target begins, in tasks of the current runtime.
     pub fn run(self) {
-        let dealer = Arc::new(self.dealer);
         for (socket, target) in self.sockets {
-            let dealer = dealer.clone();
+            let workers = self.workers.clone();
             tokio::spawn(async move {
                 loop {
                     let accepted = tokio::select! {
                         accepted = socket.accept() => accepted,
-                        () = dealer.databases.drained() => return,
+                        () = target.drained() => return,
                     };
                     match accepted {
-                        Ok(incoming) => dealer.deal(incoming, target.clone()),
+                        Ok(incoming) => workers.deal(incoming, target.clone()),
                         Err(error) => {
                             // Most likely out of file descriptors, which ending sessions may free.
                             tracing::warn!(%error, "cannot accept a connection");
@@ -200,7 +198,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Binds a Unix socket that everybody may connect to, as PostgreSQL does. A socket file without a server is replaced.
-async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let bind = || {
         let socket = UnixSocket::new_stream()?;
         socket.bind(path)?;
@@ -208,7 +206,8 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     };
     let socket = match bind() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let dead = tokio::net::UnixStream::connect(path).await;
+            // A local connection is accepted or refused at once.
+            let dead = std::os::unix::net::UnixStream::connect(path);
             let is_dead = dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
             if !(is_dead && std::fs::symlink_metadata(path)?.file_type().is_socket()) {
                 return Err(error);
@@ -222,9 +221,15 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(socket)
 }
 
-impl Dealer {
+impl Workers {
+    /// Starts so many threads.
+    pub fn start(count: usize) -> Result<Arc<Self>, ListenError> {
+        let workers = (0..count.max(1)).map(Worker::start).collect::<Result<_, _>>();
+        Ok(Arc::new(Self(workers.map_err(ListenError::Worker)?)))
+    }
+
     fn deal(&self, incoming: Incoming, target: Target) {
-        let Some(worker) = self.workers.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
+        let Some(worker) = self.0.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
         worker.load.fetch_add(1, Relaxed);
         if worker.queue.try_send((incoming, target)).is_err() {
             worker.load.fetch_sub(1, Relaxed);

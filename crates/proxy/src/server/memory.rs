@@ -106,11 +106,15 @@ impl Shared {
     }
 }
 
-/// Keeps the caches of all databases within the limit; never returns. `taken`: the measured memory of the process, if available; otherwise the bytes
-/// of statements are subtracted.
-pub async fn keep_memory(memory: Arc<ProcessMemory>, databases: Vec<Member>, taken: impl Fn() -> Option<Taken>) {
+/// Keeps the caches of all databases within the limit; never returns. `databases`: those that share it now. `taken`: the measured memory of the
+/// process, if available; otherwise the bytes of statements are subtracted.
+pub async fn keep_memory(
+    memory: Arc<ProcessMemory>,
+    databases: impl Fn() -> Vec<Member>,
+    taken: impl Fn() -> Option<Taken>,
+) {
     let mut overhead = Overhead::default();
-    let mut division = Division::new(&databases, memory.bytes());
+    let mut division = Division::new(&databases(), memory.bytes());
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -118,7 +122,7 @@ pub async fn keep_memory(memory: Arc<ProcessMemory>, databases: Vec<Member>, tak
             _ = times.tick() => true,
             () = memory.changed.notified() => false,
         };
-        let limit = memory.bytes();
+        let (limit, databases) = (memory.bytes(), databases());
         division.look(&databases, limit, in_time);
         let measured = taken().map(|taken| {
             let entries = databases.iter().map(|member| member.shared.cache.bytes()).sum();

@@ -12,4 +12,5 @@ pub(crate) mod process_memory;
 pub(crate) mod query_log;
 pub(crate) mod scheduling_delay;
 pub(crate) mod sessions;
+pub(crate) mod stop_request;
 pub(crate) mod switches;

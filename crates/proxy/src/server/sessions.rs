@@ -25,6 +25,8 @@ const KILLED: u8 = 1;
 const PAUSED: u8 = 2;
 /// It has not looked since its last order.
 const NEWS: u8 = 4;
+/// It is to end as soon as it is at rest.
+const LEAVING: u8 = 8;
 
 /// The number of the last session of this process. Numbers differ between databases, too: an operator names a session by its number alone.
 static LAST_ID: AtomicU64 = AtomicU64::new(0);
@@ -100,6 +102,10 @@ impl Link {
 
     pub(crate) fn is_paused(&self) -> bool {
         self.has(PAUSED)
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.has(LEAVING)
     }
 
     /// The session has nothing to finish, and reads no more of its client; or else it goes on.
@@ -227,6 +233,11 @@ impl Sessions {
     /// Ends all sessions of a database, or of all. Those of the console stay.
     pub(crate) fn kill_all(&self, database: Option<&str>) {
         self.open().clients(database).for_each(|link| link.order(KILLED, 0));
+    }
+
+    /// Ends the sessions of a database, each as soon as it is at rest.
+    pub(crate) fn dismiss(&self, database: &str) {
+        self.open().clients(Some(database)).for_each(|link| link.order(LEAVING, 0));
     }
 
     // --- pausing -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8,
+    AtomicBool,
     Ordering::{Acquire, Release},
 };
 
@@ -21,9 +21,9 @@ pub struct Switches {
     bypass: AtomicBool,
     draining: AtomicBool,
     drain: Notify,
-    /// The end of the program was asked for by a statement: 1: after a drain; 2: at once.
-    stop: AtomicU8,
-    stops: Notify,
+    /// The time for the drain is over: sessions within a transaction end, too.
+    closing: AtomicBool,
+    close: Notify,
 }
 
 impl Switches {
@@ -48,27 +48,15 @@ impl Switches {
         self.draining.load(Acquire)
     }
 
-    /// Requests the end of the program, at once or after a drain.
-    pub(crate) fn request_stop(&self, at_once: bool) {
-        self.stop.fetch_max(if at_once { 2 } else { 1 }, std::sync::atomic::Ordering::AcqRel);
-        self.stops.notify_waiters();
+    /// The drain has taken too long: a session within a transaction ends as soon as no statement of it runs.
+    pub fn close(&self) {
+        self.closing.store(true, Release);
+        self.close.notify_waiters();
     }
 
-    /// Returns when the end of the program has been requested by a statement; `at_once`: without a drain.
-    pub async fn stop_requested(&self, at_once: bool) {
-        loop {
-            let mut stops = std::pin::pin!(self.stops.notified());
-            stops.as_mut().enable();
-            if self.stop.load(Acquire) >= if at_once { 2 } else { 1 } {
-                return;
-            }
-            stops.await;
-        }
-    }
-
-    /// Whether the program is to end at once.
-    pub fn stops_at_once(&self) -> bool {
-        self.stop.load(Acquire) == 2
+    /// Whether the time for the drain is over.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Acquire)
     }
 
     /// Returns when the drain begins.
@@ -80,15 +68,17 @@ impl Switches {
         }
     }
 
-    /// Wakes the current task once when the drain begins, as long as the value lives. The task must check [`Self::is_draining`] itself, also before
-    /// its first wait.
-    pub(crate) async fn enlist(&self) -> Pin<Box<Notified<'_>>> {
-        let mut begun = Box::pin(self.drain.notified());
+    /// Wakes the current task once when the drain begins, and once when its time is over, as long as the value lives. The task must check
+    /// [`Self::is_draining`] itself, also before its first wait.
+    pub(crate) async fn enlist(&self) -> [Pin<Box<Notified<'_>>>; 2] {
+        let mut wakers = [Box::pin(self.drain.notified()), Box::pin(self.close.notified())];
         std::future::poll_fn(|cx| {
-            let _ = begun.as_mut().poll(cx);
+            for waker in &mut wakers {
+                let _ = waker.as_mut().poll(cx);
+            }
             std::task::Poll::Ready(())
         })
         .await;
-        begun
+        wakers
     }
 }

@@ -11,15 +11,15 @@ use super::{rows, sqlstate};
 use crate::mysql::support as mysql;
 use crate::support::{Database, Freshet, LISTEN, Login, PATIENCE, RawClient, Version, eventually, get, program};
 
-const READ: &str = "select title from film where id = 1";
+pub(super) const READ: &str = "select title from film where id = 1";
 
-fn schema(title: &str) -> String {
+pub(super) fn schema(title: &str) -> String {
     format!(
         "create table film (id int primary key, title varchar(100) not null); insert into film values (1, '{title}')"
     )
 }
 
-fn ready(freshet: &Freshet, database: &str) -> Result<()> {
+pub(super) fn ready(freshet: &Freshet, database: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let (status, body) = get(freshet.http, &format!("/cachez?database={database}"))?;
         ensure!((status, body.as_str()) == (200, "ready\n"), "{database}: {body}; the log:\n{}", freshet.log());
@@ -28,7 +28,12 @@ fn ready(freshet: &Freshet, database: &str) -> Result<()> {
 }
 
 /// Until a read in this database hits, with this answer.
-fn hits(freshet: &Freshet, database: &str, title: &str, mut read: impl FnMut() -> Result<String>) -> Result<()> {
+pub(super) fn hits(
+    freshet: &Freshet,
+    database: &str,
+    title: &str,
+    mut read: impl FnMut() -> Result<String>,
+) -> Result<()> {
     eventually(PATIENCE, || {
         let hits = || -> Result<f64> { Ok(freshet.metrics()?.of(database, "freshet_hits_total")) };
         let before = hits()?;
@@ -39,11 +44,11 @@ fn hits(freshet: &Freshet, database: &str, title: &str, mut read: impl FnMut() -
     })
 }
 
-fn connect(freshet: &Freshet, database: &Database, name: &str) -> Result<RawClient> {
+pub(super) fn connect(freshet: &Freshet, database: &Database, name: &str) -> Result<RawClient> {
     RawClient::login(freshet.address, Login { database: name, ..database.login() })
 }
 
-fn start(file: &File, database: &Database) -> Result<Option<Freshet>> {
+pub(super) fn start(file: &File, database: &Database) -> Result<Option<Freshet>> {
     let Some(program) = program()? else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(["serve", "--config", file.path()]).args(LISTEN);

@@ -8,6 +8,7 @@ mod console;
 mod dashboard;
 mod databases;
 mod drain;
+mod entries;
 mod logs;
 mod memory;
 mod outcomes;

@@ -30,10 +30,10 @@ const TOO_LONG: [u16; 3] = [1317, 1969, 3024];
 /// `ER_TABLEACCESS_DENIED_ERROR` and `ER_COLUMNACCESS_DENIED_ERROR`.
 const NO_RIGHT: [u16; 2] = [1142, 1143];
 
-/// Starts the key queries; they never end.
+/// Starts the key queries.
 pub(super) fn run_key_queries(mysql: &Arc<MySql>) {
     for _ in 0..CONNECTIONS {
-        tokio::spawn(read(Reader { mysql: mysql.clone(), link: None }));
+        mysql.tasks.spawn(read(Reader { mysql: mysql.clone(), link: None }));
     }
 }
 

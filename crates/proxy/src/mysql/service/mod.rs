@@ -17,11 +17,11 @@ use crate::mysql::MySql;
 
 pub(crate) use catalog::Redefinitions;
 
-/// Starts all services; they never end.
+/// Starts all services.
 pub fn start(mysql: &Arc<MySql>) {
-    tokio::spawn(lease::keep_lease(mysql.clone()));
-    tokio::spawn(prober::prove_commits(mysql.clone()));
-    tokio::spawn(catalog::watch_catalog(mysql.clone()));
+    mysql.tasks.spawn(lease::keep_lease(mysql.clone()));
+    mysql.tasks.spawn(prober::prove_commits(mysql.clone()));
+    mysql.tasks.spawn(catalog::watch_catalog(mysql.clone()));
     join_keys::run_key_queries(mysql);
-    tokio::spawn(failover_watch::watch_failover(mysql.clone()));
+    mysql.tasks.spawn(failover_watch::watch_failover(mysql.clone()));
 }

@@ -85,10 +85,10 @@ impl Session {
     }
 
     fn is_to_leave(&self) -> bool {
-        self.shared.switches.is_draining()
-            && !self.status.has(Status::IN_TRANS)
-            && !self.transaction.is_within_block()
+        let switches = &self.shared.switches;
+        switches.is_draining()
             && self.client.input.bytes().is_empty()
+            && (switches.is_closing() || !self.status.has(Status::IN_TRANS) && !self.transaction.is_within_block())
     }
 
     /// Sends what waits, until anything comes.

@@ -77,7 +77,7 @@ pub(super) async fn act(
             "KILL_CLIENT".to_owned()
         }
         Command::Shutdown(stop) => {
-            shared.switches.request_stop(*stop == Stop::AtOnce);
+            shared.settings.stop.make(*stop == Stop::AtOnce);
             "SHUTDOWN".to_owned()
         }
         Command::Show(_) | Command::Help | Command::Lacking(_) => "SHOW".to_owned(),

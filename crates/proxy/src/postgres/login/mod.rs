@@ -306,7 +306,7 @@ fn route(packet: Vec<u8>, databases: &Databases) -> Result<(Arc<Pg>, Vec<u8>), R
 async fn cancel(databases: &Databases, packet: &[u8]) {
     let (done, mut all_done) = tokio::sync::mpsc::channel::<()>(1);
     let servers = databases.postgres_servers();
-    for &pg in &servers {
+    for pg in &servers {
         let (pg, packet, done) = (pg.clone(), packet.to_vec(), done.clone());
         freshet_net::spawn(async move {
             if let Err(error) = freshet_net::postgres::cancel(&pg.own.upstream, &packet).await {

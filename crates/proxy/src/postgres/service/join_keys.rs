@@ -36,11 +36,11 @@ const SESSION_ENDED: &str = "57P";
 /// Limit of remembered tables that may not be read.
 const CLOSED_MAX: usize = 10_000;
 
-/// Runs key queries; never returns.
+/// Starts the key queries.
 pub fn run_key_queries(shared: &Arc<Pg>) {
     for _ in 0..CONNECTIONS {
         let closed = (CatalogVersion::default(), HashSet::new());
-        tokio::spawn(read(Reader { shared: shared.clone(), link: None, closed }));
+        shared.tasks.spawn(read(Reader { shared: shared.clone(), link: None, closed }));
     }
 }
 

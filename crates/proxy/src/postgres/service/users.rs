@@ -25,7 +25,7 @@ pub async fn look_up_users(shared: Arc<Pg>) {
     let Some(questions) = shared.access.take_questions() else { return };
     let questions = Arc::new(Mutex::new(questions));
     for _ in 0..CONNECTIONS {
-        tokio::spawn(answer_questions(shared.clone(), questions.clone()));
+        shared.tasks.spawn(answer_questions(shared.clone(), questions.clone()));
     }
 }
 

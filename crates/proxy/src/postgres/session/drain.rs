@@ -1,4 +1,4 @@
-//! The end of a session because the program ends.
+//! The end of a session because the program ends, or because the configuration has its database no longer, or elsewhere.
 //!
 //! A session at rest is told so in PostgreSQL's own words, which drivers and pools know: they connect again, elsewhere.
 //! One that is within a statement or a transaction goes on until that ends. Upstream it looks as if the client had said
@@ -8,11 +8,17 @@ use freshet_wire::postgres::{backend, frontend};
 
 use crate::postgres::session::Session;
 
+/// `ProcessInterrupts` in `postgres.c`.
+pub(super) const TERMINATED: (&str, &str) = ("57P01", "terminating connection due to administrator command");
+
 impl Session {
-    /// The program ends, and the session has nothing to finish.
+    /// The database is no longer served, and the session has nothing to finish.
     pub(crate) fn is_to_leave(&self) -> bool {
-        self.shared.switches.is_draining()
-            && self.client.is_open()
+        self.shared.switches.is_draining() && self.may_leave()
+    }
+
+    fn may_leave(&self) -> bool {
+        self.client.is_open()
             && self.transaction.is_idle()
             && self.is_idle()
             && !self.client.ends_by_itself()
@@ -24,11 +30,21 @@ impl Session {
 
     pub(crate) fn leave_if_drained(&mut self) {
         if self.is_to_leave() {
-            // `ProcessInterrupts` in `postgres.c`.
-            let message = "terminating connection due to administrator command";
-            backend::put_error(self.client.output(), "FATAL", "57P01", message);
-            self.server.put(frontend::TERMINATE_FRAME);
-            self.client.say_goodbye();
+            self.leave();
         }
+    }
+
+    /// The same by an order to this session alone.
+    pub(crate) fn leave_if_dismissed(&mut self) {
+        if self.link.is_leaving() && self.may_leave() {
+            self.leave();
+        }
+    }
+
+    fn leave(&mut self) {
+        let (sqlstate, message) = TERMINATED;
+        backend::put_error(self.client.output(), "FATAL", sqlstate, message);
+        self.server.put(frontend::TERMINATE_FRAME);
+        self.client.say_goodbye();
     }
 }

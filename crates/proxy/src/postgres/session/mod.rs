@@ -155,6 +155,7 @@ impl Session {
             }
             self.leave_if_drained();
             if self.link.has_orders() {
+                self.leave_if_dismissed();
                 self.park();
                 if self.link.is_killed() {
                     return Ok(self.end_by_order().await?);

@@ -8,6 +8,7 @@ use std::io;
 use freshet_wire::postgres::backend;
 use tokio::time::timeout;
 
+use crate::postgres::session::drain::TERMINATED;
 use crate::postgres::session::{FAREWELL_TIMEOUT, Session};
 
 impl Session {
@@ -21,6 +22,7 @@ impl Session {
             && !self.client.ends_by_itself()
             && !self.is_raw()
             && !self.shared.switches.is_draining()
+            && !self.link.is_leaving()
     }
 
     /// Says whether the pause has reached this session: nothing is left to finish.
@@ -31,9 +33,11 @@ impl Session {
         }
     }
 
-    /// The session was killed: the client is told as PgBouncer tells it, and is not waited for.
+    /// The session was killed: the client is told as PgBouncer tells it, or at the end of a drain as PostgreSQL does, and is not waited for.
     pub(crate) async fn end_by_order(&mut self) -> io::Result<()> {
-        backend::put_error(self.client.output(), "FATAL", "08P01", "admin forced disconnect");
+        let by_drain = self.shared.switches.is_draining();
+        let (sqlstate, message) = if by_drain { TERMINATED } else { ("08P01", "admin forced disconnect") };
+        backend::put_error(self.client.output(), "FATAL", sqlstate, message);
         let socket = self.client.socket();
         let farewell = async {
             socket.flush().await?;

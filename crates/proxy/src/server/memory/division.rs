@@ -39,6 +39,8 @@ pub(super) struct Division {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
+    /// The address of its database's state.
+    of: usize,
     bytes: u64,
     floor: u64,
     ceiling: u64,
@@ -50,6 +52,18 @@ struct Part {
 }
 
 impl Part {
+    fn new(member: &Member) -> Self {
+        Self {
+            of: Arc::as_ptr(&member.shared).addr(),
+            bytes: 0,
+            floor: member.floor,
+            ceiling: member.ceiling.max(member.floor),
+            evicted_before: 0,
+            evicted: 0,
+            is_full: false,
+        }
+    }
+
     fn need(&self) -> u64 {
         if self.is_full { self.evicted } else { 0 }
     }
@@ -57,15 +71,7 @@ impl Part {
 
 impl Division {
     pub(super) fn new(databases: &[Member], limit: u64) -> Self {
-        let part = |member: &Member| Part {
-            bytes: 0,
-            floor: member.floor,
-            ceiling: member.ceiling.max(member.floor),
-            evicted_before: 0,
-            evicted: 0,
-            is_full: false,
-        };
-        let mut division = Self { limit, parts: databases.iter().map(part).collect(), measurements: 0 };
+        let mut division = Self { limit, parts: databases.iter().map(Part::new).collect(), measurements: 0 };
         division.divide();
         division.give(databases);
         division
@@ -79,7 +85,11 @@ impl Division {
     /// Follows a change of the limit, and the needs of the databases once a second.
     pub(super) fn look(&mut self, databases: &[Member], limit: u64, in_time: bool) {
         self.measurements += u32::from(in_time);
-        if self.limit != limit {
+        let now: Vec<Part> = databases.iter().map(Part::new).collect();
+        if !now.iter().map(|part| part.of).eq(self.parts.iter().map(|part| part.of)) {
+            self.limit = limit;
+            self.follow(now);
+        } else if self.limit != limit {
             self.limit = limit;
             self.divide();
         } else if self.measurements >= STEP_EVERY {
@@ -96,6 +106,31 @@ impl Division {
             return;
         }
         self.give(databases);
+    }
+
+    /// Databases have come or gone. Those that stay keep what they have, as far as the others do not need it for an equal part.
+    fn follow(&mut self, now: Vec<Part>) {
+        let before = std::mem::replace(&mut self.parts, now);
+        self.divide();
+        let bytes_before = |of: usize| before.iter().find(|part| part.of == of).copied();
+        for part in &mut self.parts {
+            if let Some(old) = bytes_before(part.of) {
+                (part.bytes, part.evicted_before) = (part.bytes.max(old.bytes).min(part.ceiling), old.evicted_before);
+            }
+        }
+        // What is too much is taken from those that stay, in proportion to what they have above their floors.
+        let sum: u64 = self.parts.iter().map(|part| part.bytes).sum();
+        let too_much = sum.saturating_sub(self.limit);
+        let stays = |part: &Part| bytes_before(part.of).is_some();
+        let above = |part: &Part| part.bytes.saturating_sub(part.floor);
+        let spare = self.parts.iter().filter(|part| stays(part)).map(above).sum::<u64>();
+        for part in self.parts.iter_mut().filter(|part| stays(part)) {
+            let share = u128::from(above(part)) * u128::from(too_much) / u128::from(spare.max(1));
+            part.bytes -= u64::try_from(share).unwrap_or(0).min(above(part));
+        }
+        if self.parts.iter().map(|part| part.bytes).sum::<u64>() > self.limit + self.parts.len() as u64 {
+            self.divide();
+        }
     }
 
     fn give(&self, databases: &[Member]) {
@@ -152,7 +187,8 @@ mod tests {
     use super::*;
 
     fn division(limit: u64, bounds: &[(u64, u64)]) -> Division {
-        let part = |(floor, ceiling): &(u64, u64)| Part {
+        let part = |(of, (floor, ceiling)): (usize, &(u64, u64))| Part {
+            of,
             bytes: 0,
             floor: *floor,
             ceiling: *ceiling,
@@ -160,7 +196,7 @@ mod tests {
             evicted: 0,
             is_full: false,
         };
-        let mut division = Division { limit, parts: bounds.iter().map(part).collect(), measurements: 0 };
+        let mut division = Division { limit, parts: bounds.iter().enumerate().map(part).collect(), measurements: 0 };
         division.divide();
         division
     }
@@ -182,6 +218,23 @@ mod tests {
         ] {
             assert_eq!(bytes(&division(320, bounds)), expected, "{bounds:?}");
         }
+    }
+
+    #[test]
+    fn those_that_stay_keep_what_they_have() {
+        let mut all = division(320, &[(0, u64::MAX), (40, u64::MAX)]);
+        (all.parts[0].bytes, all.parts[1].bytes) = (260, 60);
+        let [one, other] = [all.parts[0], all.parts[1]];
+        let new = Part { of: 2, bytes: 0, floor: 20, ..one };
+        all.follow(vec![one, new, other]);
+        // An equal part for the new one: its floor and a third of the rest.
+        let parts = bytes(&all);
+        assert!(parts[1] == 106 && parts[0] > parts[2] && parts[2] >= 40, "{parts:?}");
+        assert!((319..=322).contains(&parts.iter().sum::<u64>()), "{parts:?}");
+        // The memory of one that goes is for those that stay.
+        let [one, other] = [all.parts[0], all.parts[2]];
+        all.follow(vec![one, other]);
+        assert!(bytes(&all).iter().sum::<u64>() > 300, "{:?}", bytes(&all));
     }
 
     #[test]

@@ -1,0 +1,199 @@
+//! The list of databases changes while Freshet runs: entries come and go with the file, and sessions of the others notice nothing.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+
+use super::configuration::File;
+use super::databases::{READ, connect, hits, ready, schema, start};
+use super::{ends_by_command, rows, sqlstate};
+use crate::mysql::support as mysql;
+use crate::support::{Database, Freshet, Login, PATIENCE, RawClient, Version, eventually, get};
+
+fn entry(name: &str, upstream: &str, more: &str) -> String {
+    format!("[[database]]\nname = \"{name}\"\nupstream = \"{upstream}\"\n{more}\n")
+}
+
+fn created(title: &str) -> Result<Database> {
+    let database = Database::shared(Version::V18)?;
+    database.run(&schema(title))?;
+    Ok(database)
+}
+
+/// The rows of RELOAD about the list; the error, if it refuses.
+fn reload(admin: &mut RawClient) -> Result<Vec<Vec<String>>> {
+    let answer = admin.query("RELOAD")?;
+    let error = answer.iter().find(|message| message.tag == b'E').and_then(|message| message.field(b'M'));
+    ensure!(error.is_none(), "{}", error.unwrap_or_default());
+    Ok(rows(&answer))
+}
+
+/// Why a login is refused.
+fn refused(freshet: &Freshet, database: &Database, name: &str) -> Result<Option<String>> {
+    let login = Login { database: name, ..database.login() };
+    Ok(sqlstate(&RawClient::open(freshet.address)?.start(login)?))
+}
+
+fn slots(database: &Database) -> Result<String> {
+    let sql = format!("select count(*) from pg_replication_slots where database = '{}'", database.name);
+    database.connect()?.value(&sql)
+}
+
+/// The address of a MySQL or MariaDB entry that was added, from the log.
+fn address_of(freshet: &Freshet, name: &str) -> Result<SocketAddr> {
+    let log = freshet.log();
+    let line =
+        log.lines().rev().find(|line| line.contains("serving") && line.contains(&format!("database=\"{name}\"")));
+    let line = line.with_context(|| format!("no {name}: {log}"))?;
+    let address = line.split_once("Tcp(").and_then(|(_, rest)| rest.split_once(')')).context("no address")?.0;
+    Ok(address.parse()?)
+}
+
+#[test]
+fn entries_come_and_go() -> Result<()> {
+    let (shop, other) = (created("shop")?, created("other")?);
+    let maria = mysql::Database::shared(mysql::Kind::Mariadb)?;
+    maria.run("create table film (id int primary key, title varchar(100) not null)")?;
+    maria.run("insert into film values (1, 'maria')")?;
+    let first = format!("admission = \"always\"\n{}", entry("shop", &shop.url(), ""));
+    let file = File::new("entries.toml", &first)?;
+    let Some(freshet) = start(&file, &shop)? else { return Ok(()) };
+    let mut admin = connect(&freshet, &shop, "shop")?;
+    ready(&freshet, "shop")?;
+    hits(&freshet, "shop", "shop", || admin.value(READ))?;
+    ensure!(refused(&freshet, &other, "other")?.as_deref() == Some("3D000"));
+
+    // All or nothing: a name twice; an address that is taken.
+    let of_other = entry("other", &other.url(), "");
+    let taken = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let holder = TcpListener::bind(taken)?;
+    let of_maria = |listen: &str| entry("maria", &maria.url(), &format!("listen = \"{listen}\""));
+    for broken in [format!("{of_other}{of_other}"), format!("{of_other}{}", of_maria(&taken.to_string()))] {
+        file.write(&format!("{first}{broken}"))?;
+        let said = reload(&mut admin).expect_err("a broken file").to_string();
+        ensure!(said.contains("other") || said.contains(&taken.to_string()), "{said}");
+        ensure!(refused(&freshet, &other, "other")?.as_deref() == Some("3D000"), "a part of it is in force");
+    }
+    drop(holder);
+
+    let all = format!("{first}{of_other}{}", of_maria("127.0.0.1:0"));
+    file.write(&all)?;
+    let row = ["database", "shop", "shop, other, maria", "in force"].map(str::to_owned).to_vec();
+    // Freshet may have followed the file by itself already.
+    let changes = reload(&mut admin)?;
+    ensure!(changes.is_empty() || changes.contains(&row), "{changes:?}");
+    ready(&freshet, "other")?;
+    ready(&freshet, "maria")?;
+    let address = address_of(&freshet, "maria")?;
+    let mut in_other = connect(&freshet, &other, "other")?;
+    let mut in_maria = mysql::RawClient::login(address, maria.login())?;
+    hits(&freshet, "other", "other", || in_other.value(READ))?;
+    hits(&freshet, "maria", "maria", || in_maria.value(READ))?;
+    // Those that come later have all of it, too.
+    ensure!(rows(&in_other.query("SHOW CONFIG")?).len() > 10 && slots(&other)? == "1");
+
+    file.write(&format!("drain_timeout = \"1s\"\n{first}"))?;
+    let mut busy = connect(&freshet, &other, "other")?;
+    busy.run("begin; update film set title = 'newer' where id = 1")?;
+    reload(&mut admin)?;
+    ends_by_command(&mut in_other)?;
+    ensure!(refused(&freshet, &other, "other")?.as_deref() == Some("3D000"));
+    let last = in_maria.read()?;
+    ensure!(last.payload.starts_with(&[0xff, 0x1d, 0x04]), "not ER_SERVER_SHUTDOWN: {last:?}");
+    // A transaction has the time of the drain.
+    ends_by_command(&mut busy)?;
+    eventually(PATIENCE, || {
+        ensure!(slots(&other)? == "0", "its stream goes on: {}", freshet.log());
+        ensure!(mysql::RawClient::open(address).is_err(), "its address is open");
+        Ok(())
+    })?;
+    ensure!(!get(freshet.http, "/metrics")?.1.contains("database=\"other\""), "metrics of what is gone");
+    hits(&freshet, "shop", "shop", || admin.value(READ))?;
+
+    // It comes back, with nothing of before.
+    other.run("update film set title = 'again'")?;
+    file.write(&all)?;
+    reload(&mut admin)?;
+    ready(&freshet, "other")?;
+    let mut in_other = connect(&freshet, &other, "other")?;
+    hits(&freshet, "other", "again", || in_other.value(READ))?;
+    admin.expect_silence()
+}
+
+/// A session of the database that takes all names, in one that now has an entry: its writes would not wait for the entry's stream.
+#[test]
+fn sessions_move_to_an_entry_of_their_own() -> Result<()> {
+    let database = created("shop")?;
+    let at_top = format!("admission = \"always\"\nupstream = \"{}\"\n", database.server.url_of("postgres"));
+    let file = File::new("moving.toml", &at_top)?;
+    let Some(freshet) = start(&file, &database)? else { return Ok(()) };
+    let login = || Login { database: "postgres", ..database.login() };
+    let mut admin = RawClient::login(freshet.address, login())?;
+    let (mut idle, mut busy) =
+        (connect(&freshet, &database, &database.name)?, connect(&freshet, &database, &database.name)?);
+    busy.run("begin; update film set title = 'new'")?;
+    file.write(&format!("{at_top}{}", entry("alias", &database.url(), "")))?;
+    reload(&mut admin)?;
+    ends_by_command(&mut idle)?;
+    busy.run("commit")?;
+    ends_by_command(&mut busy)?;
+    ready(&freshet, "alias")?;
+    let mut client = connect(&freshet, &database, &database.name)?;
+    hits(&freshet, "alias", "new", || client.value(READ))?;
+    admin.expect_silence()
+}
+
+/// Sessions that are busy all the time, while entries come and go: no error, no other answer, and hits go on.
+#[test]
+fn busy_sessions_notice_nothing() -> Result<()> {
+    const CHANGES: usize = 20;
+    let (shop, other) = (created("shop")?, created("other")?);
+    let first = format!("admission = \"always\"\n{}", entry("shop", &shop.url(), ""));
+    let file = File::new("busy.toml", &first)?;
+    let Some(freshet) = start(&file, &shop)? else { return Ok(()) };
+    let mut admin = connect(&freshet, &shop, "shop")?;
+    ready(&freshet, "shop")?;
+    hits(&freshet, "shop", "shop", || admin.value(READ))?;
+    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    let read = || -> Result<()> {
+        let mut client = connect(&freshet, &shop, "shop")?;
+        while !stop.load(Relaxed) {
+            ensure!(client.value(READ)? == "shop", "another answer");
+            reads.fetch_add(1, Relaxed);
+        }
+        client.expect_silence()
+    };
+    let change = |admin: &mut RawClient| -> Result<()> {
+        for round in 0..CHANGES {
+            let (has_other, staleness) = (round % 2 == 0, round + 1);
+            let of_other = if has_other { entry("other", &other.url(), "") } else { String::new() };
+            file.write(&format!("max_staleness = \"{staleness}s\"\n{first}{of_other}"))?;
+            let before = reads.load(Relaxed);
+            reload(admin)?;
+            if has_other {
+                ready(&freshet, "other")?;
+                ensure!(connect(&freshet, &other, "other")?.value(READ)? == "other");
+            }
+            eventually(PATIENCE, || {
+                ensure!(reads.load(Relaxed) > before + 10, "nobody reads");
+                Ok(())
+            })?;
+            hits(&freshet, "shop", "shop", || admin.value(READ))?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+        let changed = change(&mut admin);
+        stop.store(true, Relaxed);
+        for reader in readers {
+            reader.join().expect("no panic")?;
+        }
+        changed
+    })?;
+    let log = freshet.log();
+    ensure!(log.matches("database is \"shop, other\"").count() == CHANGES / 2, "{log}");
+    admin.expect_silence()
+}
