@@ -54,4 +54,13 @@ pub struct StoredCode {
     pub odd: Temporaries,
     /// All routines and triggers are known.
     pub is_complete: bool,
+    /// But for those of relations that were locked when the rest was read: their code is still to be read.
+    pub has_unread: bool,
+}
+
+impl StoredCode {
+    /// Whether the code that was read creates the same tables.
+    pub fn makes_as(&self, other: &Self) -> bool {
+        (&self.by_name, &self.odd, self.is_complete) == (&other.by_name, &other.odd, other.is_complete)
+    }
 }

@@ -16,6 +16,9 @@ on_both!(
     a_description_of_another_statement,
     what_the_server_refuses_first,
     portals_with_names,
+    statements_of_the_batch_itself,
+    pipelines_that_begin_a_block,
+    pipelines_whose_begin_fails,
 );
 
 const READ: &str = "select id, name, price from item where id = $1";
@@ -195,6 +198,81 @@ fn a_description_of_another_statement(version: Version) -> Result<()> {
         c.exchange(&[describe_statement("u"), bind(), sync()].concat(), 1)?;
         c.exchange(&[describe_statement("s"), bind(), bind(), sync()].concat(), 1)?;
         c.exchange(&[describe_statement("s"), bind_text("", "s", &["x"]), execute("", 0), sync()].concat(), 1)?;
+        c.expect_silence()
+    })
+}
+
+/// A statement that a batch prepares takes the place of the one before at once, for all executions behind it.
+fn statements_of_the_batch_itself(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let run = |parameter| [bind_text("", "", &[parameter]), execute("", 0)].concat();
+    let other = "select name, id from item where id = $1";
+    pair.same_with_hits(7, |c| {
+        c.exchange(&[parse("", other), run("5"), parse("", other), run("6"), sync()].concat(), 1)?;
+        c.exchange(&[parse("", READ), run("5"), run("6"), sync()].concat(), 1)?;
+        c.exchange(&[parse("", other), run("5"), run("6"), parse("", READ), run("6"), sync()].concat(), 1)?;
+        c.expect_silence()
+    })
+}
+
+/// As psycopg sends them without autocommit: `BEGIN` goes ahead of reads that are cached.
+fn pipelines_that_begin_a_block(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let read = |id: &str| unnamed(READ, &[id]);
+    let (begin, write) = (unnamed("begin", &[]), unnamed("update item set name = name where id = $1", &["5"]));
+    for begin in [begin, unnamed("begin isolation level read committed read only", &[])] {
+        pair.same_with_hits(7, |c| {
+            c.exchange(&[read("5"), sync()].concat(), 1)?;
+            // Each answer is asked for; one is sent ahead of the other's.
+            c.send(&[begin.clone(), read("5"), flush()].concat())?;
+            (c.until(b'C')?, c.until(b'C')?);
+            c.send(&[read("6"), read("5"), flush()].concat())?;
+            (c.until(b'C')?, c.until(b'C')?);
+            c.exchange(&sync(), 1)?;
+            // It is a block: the first refuses, the second warns.
+            c.query("vacuum item")?;
+            c.query("rollback")?;
+            c.exchange(&[begin.clone(), read("5"), read("6"), sync()].concat(), 1)?;
+            c.query("begin")?;
+            c.query("commit")?;
+            c.exchange(&[begin.clone(), read("5"), sync(), read("6"), sync()].concat(), 2)?;
+            c.query("commit")?;
+            c.expect_silence()
+        })?;
+    }
+    // What else may follow it, and levels at which the first read is the server's.
+    for (level, rest) in [
+        ("", [read("5"), write.clone()].concat()),
+        ("", [read("5"), unnamed("commit", &[]), read("6")].concat()),
+        ("", [read("5"), unnamed("select 1 / $1::int", &["0"]), read("6")].concat()),
+        ("isolation level repeatable read", read("5")),
+        ("isolation level serializable", [read("5"), read("6")].concat()),
+    ] {
+        pair.same_with_hits(1, |c| {
+            c.exchange(&[read("5"), sync(), read("6"), sync()].concat(), 2)?;
+            c.exchange(&[unnamed(&format!("begin {level}"), &[]), rest.clone(), sync()].concat(), 1)?;
+            c.query("rollback")?;
+            c.expect_silence()
+        })?;
+    }
+    Ok(())
+}
+
+/// What follows is skipped up to the `Sync`, whenever that comes.
+fn pipelines_whose_begin_fails(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let read = |id: &str| unnamed(READ, &[id]);
+    let failing = [parse("", "begin"), bind_text("", "", &["1"]), execute("", 0)].concat();
+    let long = unnamed("select length($1)", &[&"x".repeat(1_000_000)]);
+    pair.same_with_hits(3, |c| {
+        c.exchange(&[read("5"), sync()].concat(), 1)?;
+        c.exchange(&[failing.clone(), read("5"), sync(), read("5"), sync()].concat(), 2)?;
+        for behind in [read("5"), [query("select 1"), read("5")].concat(), long.clone(), Vec::new()] {
+            c.send(&[failing.clone(), read("5"), flush()].concat())?;
+            c.until(b'E')?;
+            c.send(&[behind, flush()].concat())?;
+            c.exchange(&[sync(), read("5"), sync()].concat(), 2)?;
+        }
         c.expect_silence()
     })
 }

@@ -20,7 +20,7 @@ const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSIO
 /// `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_VIEW_INVALID`, `ER_TABLE_DEF_CHANGED`.
 const RACES: [u16; 8] = [1049, 1051, 1054, 1146, LOCK_WAIT_TIMEOUT, 1213, 1356, 1412];
 /// `ER_LOCK_WAIT_TIMEOUT`.
-const LOCK_WAIT_TIMEOUT: u16 = 1205;
+pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 /// It, and the errors of a statement that exceeds the server's time limit: MariaDB's `ER_STATEMENT_TIMEOUT`, MySQL's `ER_QUERY_TIMEOUT`.
 const TIMEOUTS: [u16; 3] = [LOCK_WAIT_TIMEOUT, 1969, 3024];
 /// Races that are over when the statement is sent again: `ER_LOCK_DEADLOCK`, `ER_TABLE_DEF_CHANGED`. The others may last.

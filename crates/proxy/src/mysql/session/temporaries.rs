@@ -4,7 +4,7 @@
 //! creates, and of those that code may have made which it ran (`freshet_sql::Code`). What reads a table of such a name
 //! passes; all else is served. Once code was run that may have made any, everything passes until the session is reset.
 //!
-//! What stored code may make, the catalogue says, and it may be older than the code that was run. So such code is *pending* until
+//! What stored code may make, the catalogue says, and it may be older than the code that was run, or lack that of locked tables. So such code is *pending* until
 //! the catalogue shows all that was defined before the session's last answer; meanwhile nothing is served or kept. By then
 //! the code may be gone again. So what was run makes what it makes by the catalogue before it or by the one behind it, if stored code
 //! has changed once between them at most, and not by the session itself; else it may have made any.
@@ -318,6 +318,9 @@ impl Session {
             let catalog = self.shared.catalog.load_full();
             if !self.shared.cache.reflects(self.watermark.get(), catalog.version) {
                 return Err(Reason::Watermark);
+            }
+            if catalog.stored_code.has_unread {
+                return Err(Reason::CatalogStale);
             }
             self.server.settings.one_shot |= temporaries.judge(&catalog);
             if self.server.settings.one_shot {

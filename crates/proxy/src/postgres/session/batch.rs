@@ -57,6 +57,11 @@ impl Group<'_> {
         }
     }
 
+    /// Where its first message begins. In the first group a `Describe` may be between the two.
+    pub(crate) fn start(&self) -> usize {
+        self.at - self.parse.as_ref().map_or(0, |(_, message)| message.len())
+    }
+
     /// How many answers the server gives from its `Bind` on.
     pub(crate) fn answers(&self) -> usize {
         2 + usize::from(self.describe == Describe::Portal) + usize::from(self.closes)

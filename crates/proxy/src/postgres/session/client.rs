@@ -11,6 +11,7 @@ use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::postgres::frontend;
 
+use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::long_text::LongText;
 use crate::postgres::session::mark::Locally;
 use crate::postgres::session::own_statements::OwnStatements;
@@ -97,11 +98,15 @@ impl Session {
             }
             return self.pass(head);
         }
-        if self.client.passes_batch() {
-            if head.tag == frontend::PARSE {
-                self.client.expect_long_text(self.is_parsed_unseen(head).then(LongText::parse));
+        match self.client.batch() {
+            OpenBatch::None | OpenBatch::Leads => {}
+            OpenBatch::Passes(_) => {
+                if head.tag == frontend::PARSE {
+                    self.client.expect_long_text(self.is_parsed_unseen(head).then(LongText::parse));
+                }
+                return self.batch_message(head);
             }
-            return self.batch_message(head);
+            OpenBatch::Skipped => return self.skip(head),
         }
         if self.is_strange_within_copy(head.tag) {
             self.become_raw();

@@ -27,6 +27,8 @@ pub(super) enum OpenBatch {
     Passes(Reason),
     /// Its first messages have gone ahead, and are not answered yet.
     Leads,
+    /// One of those has failed: the rest is skipped.
+    Skipped,
 }
 
 /// The client's side.
@@ -128,7 +130,9 @@ impl ClientSide {
         let bytes = input.get(..self.rest).unwrap_or(input);
         let count = bytes.len();
         let shows = self.long_text.as_mut().and_then(|text| text.read(bytes));
-        server.put(bytes);
+        if self.batch != OpenBatch::Skipped {
+            server.put(bytes);
+        }
         self.socket.input.consume(count);
         self.rest -= count;
         if self.rest == 0 || shows.is_some() {
@@ -160,6 +164,11 @@ impl ClientSide {
     /// The first messages of a batch are not answered yet.
     pub(super) fn leads_batch(&self) -> bool {
         self.batch == OpenBatch::Leads
+    }
+
+    /// The rest of a batch is skipped.
+    pub(super) fn skips_batch(&self) -> bool {
+        self.batch == OpenBatch::Skipped
     }
 
     /// A batch has been answered up to a `Flush`, or is ended by Freshet: whether its `Sync`, still to come, is answered here.

@@ -22,6 +22,7 @@ impl Session {
             && self.transaction.is_idle()
             && self.is_idle()
             && !self.client.ends_by_itself()
+            && !self.client.skips_batch()
             && !self.waiting.is_holding()
             && !self.client.is_within_message()
             && self.client.received().is_empty()

@@ -11,6 +11,7 @@ use freshet_wire::postgres::frontend::Parse;
 use smallvec::SmallVec;
 
 use crate::postgres::session::Session;
+use crate::postgres::session::ahead::bytes_ahead;
 use crate::postgres::session::batch::{self, Batch, Describe, Group, Groups, Lead, ends_with_flush};
 use crate::postgres::session::client::Step;
 use crate::postgres::session::client_side::OpenBatch;
@@ -24,7 +25,10 @@ use crate::session::lookup::Decision;
 use crate::statement::registry::Statement;
 
 /// What is found for each execution of a batch.
-type Found = SmallVec<[Option<Arc<Entry<Body>>>; 1]>;
+pub(super) type Found = SmallVec<[Option<Arc<Entry<Body>>>; 1]>;
+
+/// The statements of a batch, in order.
+type Statements = SmallVec<[Arc<Statement>; 1]>;
 
 /// Bytes of several answers in one batch beyond which it passes.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -59,7 +63,7 @@ impl Session {
                 let messages = input.get(..bytes).unwrap_or_default();
                 let outcome = self.candidate(&groups, messages, lead);
                 let outcome = outcome.or_else(|reason| self.pass_candidate(&groups, messages, lead, reason));
-                (outcome, if self.client.leads_batch() { lead.bytes } else { bytes })
+                (outcome, if self.client.leads_batch() { bytes_ahead(&groups, lead) } else { bytes })
             }
         }
     }
@@ -114,10 +118,7 @@ impl Session {
     fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8], lead: Lead) -> Result<Step, Reason> {
         let allowed = self.allowed();
         let settings = self.server.settings_number().filter(|_| matches!(allowed, Allowed::Cache { .. }));
-        let mut statements = SmallVec::<[Arc<Statement>; 1]>::new();
-        for group in groups {
-            statements.push(self.statement_of(group, settings)?);
-        }
+        let statements = self.statements_of(groups, settings)?;
         let is_one_never_cached = statements.iter().any(|statement| statement.is_never_cached);
         let leading = messages.get(..lead.bytes).unwrap_or_default();
         if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
@@ -126,7 +127,7 @@ impl Session {
         if ends_with_flush(messages) && !self.may_end_early(&statements) {
             return Err(Reason::MessageShape);
         }
-        if is_one_never_cached && let Some(step) = self.without_context(groups, &statements)? {
+        if is_one_never_cached && let Some(step) = self.without_context(&allowed, groups, &statements, messages)? {
             return Ok(step);
         }
         let context = match allowed {
@@ -183,7 +184,7 @@ impl Session {
     }
 
     /// Looks all executions up; None: they are worth waiting for.
-    fn look_up_all(
+    pub(super) fn look_up_all(
         &mut self,
         context: u32,
         groups: &[Group<'_>],
@@ -205,16 +206,14 @@ impl Session {
         Ok(Some(hits))
     }
 
-    /// All could be answered from the cache, but for the name that a statement gets: that is the server's to give.
-    fn name_first(&mut self, groups: &[Group<'_>], leading: &[u8]) -> Result<Step, Reason> {
-        if !self.is_settled() || groups.iter().skip(1).any(Group::names_statement) {
-            return Err(Reason::MessageShape);
-        }
-        Ok(self.send_lead(leading))
-    }
-
     /// A batch with a statement for Freshet, or one that does more than read, needs no context.
-    fn without_context(&mut self, groups: &[Group<'_>], statements: &[Arc<Statement>]) -> Result<Option<Step>, Reason> {
+    fn without_context(
+        &mut self,
+        allowed: &Allowed,
+        groups: &[Group<'_>],
+        statements: &[Arc<Statement>],
+        messages: &[u8],
+    ) -> Result<Option<Step>, Reason> {
         if let ([group], [statement]) = (groups, statements)
             && let Some(admin) = &statement.admin
         {
@@ -224,17 +223,28 @@ impl Session {
         if !statements.iter().any(|statement| changes_session(statement)) {
             return Ok(None);
         }
+        if let Some(step) = self.begin_first(allowed, groups, statements, messages) {
+            return Ok(Some(step));
+        }
         for statement in statements {
             self.prepare_block(statement);
         }
         Err(Reason::NotSelect)
     }
 
-    fn statement_of(&mut self, group: &Group<'_>, settings: Option<u32>) -> Result<Arc<Statement>, Reason> {
-        match &group.parse {
-            Some((parse, _)) => self.statement(parse.query, parse.types),
-            None => self.prepared_statement(group.bind.statement, settings),
+    /// The statements that are executed.
+    fn statements_of(&mut self, groups: &[Group<'_>], settings: Option<u32>) -> Result<Statements, Reason> {
+        let mut statements = Statements::new();
+        for (at, group) in groups.iter().enumerate() {
+            statements.push(match &group.parse {
+                Some((parse, _)) => self.statement(parse.query, parse.types)?,
+                None => match prepared_before(groups, at).and_then(|before| statements.get(before)) {
+                    Some(prepared_in_batch) => prepared_in_batch.clone(),
+                    None => self.prepared_statement(group.bind.statement, settings)?,
+                },
+            });
         }
+        Ok(statements)
     }
 
     /// A statement prepared earlier, if its text means now what it meant then.
@@ -438,6 +448,13 @@ impl Session {
         backend::put_ready(self.client.output(), self.transaction.status());
         step
     }
+}
+
+/// The execution before this one with which the batch itself prepares its statement.
+fn prepared_before(groups: &[Group<'_>], at: usize) -> Option<usize> {
+    let name = groups.get(at)?.bind.statement;
+    let is_of_it = |other: &Group<'_>| other.parse.as_ref().is_some_and(|(parse, _)| parse.name == name);
+    groups.get(..at)?.iter().rposition(is_of_it)
 }
 
 /// The last message of an answer that stopped at the most rows asked for.

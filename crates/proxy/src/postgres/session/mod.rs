@@ -28,6 +28,7 @@
 //! Order is kept by a queue of [`unit::Unit`]s, one per `ReadyForQuery` that the upstream owes: a hit is answered
 //! only when the queue is empty. Back-pressure is kept by never reading one side while the other's output is high.
 
+mod ahead;
 pub(crate) mod batch;
 mod block;
 mod client;

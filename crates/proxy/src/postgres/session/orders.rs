@@ -19,6 +19,7 @@ impl Session {
             && !self.client.is_within_message()
             && !self.client.passes_batch()
             && !self.client.leads_batch()
+            && !self.client.skips_batch()
             && !self.client.ends_by_itself()
             && !self.is_raw()
             && !self.shared.switches.is_draining()

@@ -119,9 +119,11 @@ impl Session {
         {
             match head.tag {
                 frontend::DESCRIBE => self.last_unit().effects.mark.others = true,
+                frontend::EXECUTE => self.execution_passes(message.get(frame::HEADER_BYTES) == Some(&0)),
                 _ => self.watch(head, message),
             }
             let unit = self.last_unit();
+            unit.sent.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
             unit.response.owe(1);
             unit.sent.begun = true;
             rest = behind;
@@ -133,16 +135,26 @@ impl Session {
         Step::Done
     }
 
-    /// The server has answered what went ahead. The client awaits the answer to its own `Sync`.
+    /// The server has answered what went ahead. The client awaits the answer to its own `Sync`. Behind an error all is skipped up to that, which may
+    /// be still to come where the client has sent a `Flush`.
     pub(crate) fn lead_answered(&mut self, failed: bool) {
-        self.client.end_batch();
-        while failed
-            && let Ok(Some(head)) = frame::header(self.client.received())
-            && head.tag != frontend::SYNC
-            && head.frame_bytes <= self.client.received().len()
-        {
-            self.client.consume(head.frame_bytes);
+        if failed {
+            return self.client.begin_batch(OpenBatch::Skipped);
         }
+        self.client.end_batch();
+    }
+
+    /// A message behind an error of what went ahead.
+    pub(crate) fn skip(&mut self, head: Header) -> Step {
+        match head.tag {
+            frontend::SYNC => self.client.end_batch(),
+            frontend::TERMINATE => {
+                self.client.end_batch();
+                return self.step(head);
+            }
+            _ => return self.pass(head),
+        }
+        self.step(head)
     }
 
     /// A message of a batch that passes.
@@ -327,7 +339,7 @@ impl Session {
             None => Reason::UnknownStatement,
             Some(_) => match self.client.batch() {
                 OpenBatch::Passes(reason) => reason.clone(),
-                OpenBatch::None | OpenBatch::Leads => Reason::MessageShape,
+                OpenBatch::None | OpenBatch::Leads | OpenBatch::Skipped => Reason::MessageShape,
             },
         };
         self.precede(statement.as_ref());

@@ -111,7 +111,16 @@ impl ForeignKeys {
 
     /// Tables whose rows change with those of an invisible table, and so by invisible chains.
     pub(super) fn leading_elsewhere(&self, is_visible: impl Fn(&Name) -> bool) -> HashSet<&Name> {
-        self.keys.values().filter(|key| !is_visible(&key.parent)).map(|key| &key.child).collect()
+        let mut led: HashSet<&Name> =
+            self.keys.values().filter(|key| !is_visible(&key.parent)).map(|key| &key.child).collect();
+        loop {
+            let below = self.keys.values().filter(|key| led.contains(&key.parent) && !led.contains(&key.child));
+            let below: Vec<&Name> = below.map(|key| &key.child).collect();
+            if below.is_empty() {
+                return led;
+            }
+            led.extend(below);
+        }
     }
 
     /// The text that identifies the foreign keys of a child.
@@ -205,6 +214,9 @@ mod tests {
         let (seen, hidden) = (keys(&[("b", "a", "id")], &[]), keys(&[("b", "z", "id")], &[]));
         assert_eq!(hidden.leading_elsewhere(is_visible), HashSet::from([&("s".to_owned(), "b".to_owned())]));
         assert!(seen.leading_elsewhere(is_visible).is_empty());
+        let chain = keys(&[("b", "z", "id"), ("c", "b", "id"), ("d", "a", "id")], &[]);
+        let of = |name: &str| ("s".to_owned(), name.to_owned());
+        assert_eq!(chain.leading_elsewhere(is_visible), HashSet::from([&of("b"), &of("c")]));
     }
 
     #[test]

@@ -20,11 +20,10 @@ use freshet_types::{
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};
 use crate::mysql::service::catalog::definitions;
-use crate::mysql::service::catalog::rows::{Name, SYSTEM, question, texts};
+use crate::mysql::service::catalog::locked::Plan;
+use crate::mysql::service::catalog::rows::{NAMES, Name, SYSTEM, question, texts};
 use crate::mysql::service::catalog::server::Server;
 use crate::mysql::service::connection::{Connection, ServiceError};
-
-const NAMES: &str = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema ";
 
 const TABLES: &str = "SELECT table_schema, table_name, table_type, engine, create_time, table_collation, create_options \
      FROM information_schema.tables WHERE ";
@@ -72,6 +71,8 @@ pub(super) struct Basis {
     partly_readable: HashSet<Name>,
     sees_triggers: bool,
     sees_routines: bool,
+    /// Relations of which nothing is known, since they were locked.
+    pub(super) locked: HashSet<Name>,
     /// The code of routines, triggers and views.
     pub(super) sources: Vec<Source>,
 }
@@ -80,7 +81,8 @@ impl Basis {
     /// The tables that they may create together.
     pub(super) fn stored_code(&self) -> StoredCode {
         let sources = self.sources.iter().map(|source| (&*source.name, source.code.as_deref()));
-        stored_code(sources, self.sees_triggers && self.sees_routines)
+        let stored = stored_code(sources, self.sees_triggers && self.sees_routines);
+        StoredCode { has_unread: !self.locked.is_empty(), ..stored }
     }
 }
 
@@ -119,14 +121,28 @@ pub(super) async fn load(
     version: CatalogVersion,
     server: &Server,
 ) -> Result<(Catalog, Basis), ServiceError> {
-    let mut basis = Basis { foreign_keys: ForeignKeys::read(connection, None).await?, ..Basis::default() };
+    let plan = Plan::read(connection).await?;
+    let mut basis = Basis { locked: plan.locked.clone(), ..Basis::default() };
+    for part in plan.parts() {
+        let more = ForeignKeys::read(connection, part).await?;
+        basis.foreign_keys = basis.foreign_keys.with_anew(|_| false, more);
+    }
     basis.partly_readable = names(connection.query(PARTLY_READABLE).await?, "column privileges")?;
     let sees_all = connection.query(SEES_ALL).await?;
     let sees = |what: &str| sees_all.iter().any(|row| row.first().and_then(Option::as_deref) == Some(what));
     (basis.sees_triggers, basis.sees_routines) =
         (sees("TRIGGER"), sees("SELECT") || sees("SHOW_ROUTINE") || sees("SHOW CREATE ROUTINE"));
-    let (mut tables, sources) = read_tables(mysql, connection, server, &basis, None).await?;
-    basis.sources = sources;
+    let mut tables = Vec::new();
+    for part in plan.parts() {
+        let (read, sources) = read_tables(mysql, connection, server, &basis, part).await?;
+        tables.extend(read);
+        basis.sources.extend(sources);
+    }
+    for (schema, name) in &plan.locked {
+        // It may be a view, and one of which the text is not known may run anything.
+        let unknown = relation(mysql, schema.clone(), name.clone(), RelationKind::View);
+        tables.push(Table { runs_code: true, ..unknown });
+    }
     let mut numbers: HashMap<TableId, usize> = HashMap::new();
     for table in &tables {
         *numbers.entry(table.id).or_default() += 1;
@@ -140,7 +156,7 @@ pub(super) async fn load(
         let [schema, name] = texts(row, "system tables")?;
         tables.push(relation(mysql, schema, name, RelationKind::System));
     }
-    let visible: HashSet<Name> = tables.iter().map(name_of).collect();
+    let visible: HashSet<Name> = tables.iter().map(name_of).filter(|name| !plan.locked.contains(name)).collect();
     exclude_led_elsewhere(&mut tables, &basis, &visible);
     let functions = read_functions(connection, &mut basis.sources).await?;
     let mut catalog = Catalog::new(version, tables, functions, HashSet::new());
@@ -150,12 +166,6 @@ pub(super) async fn load(
     catalog.cascades = cascades(&basis.foreign_keys, |(schema, name)| mysql.table_id(schema, name));
     catalog.stored_code = basis.stored_code();
     Ok((catalog, basis))
-}
-
-/// The visible relations, except the servers' own.
-pub(super) async fn read_names(connection: &mut Connection) -> Result<Vec<Name>, ServiceError> {
-    let rows = connection.query(&format!("{NAMES} NOT IN {SYSTEM}")).await?;
-    rows.into_iter().map(|row| texts(row, "tables").map(|[schema, name]| (schema, name))).collect()
 }
 
 /// The relations except the servers' own, or those with these names.

@@ -5,7 +5,7 @@
 //! name none, it reads everything. `information_schema` has no cheap fingerprint (some ten microseconds for each table of MariaDB, more of MySQL),
 //! and needs none. Facts that privileges and the log's completeness depend on and that are in no log are read every [`TICK`]: mandatory roles, and
 //! whether replication was started. The lease counts from the last such reading. DDL under `sql_log_bin=0` is in no log: everything is read again at
-//! intervals, within [`SHARE`] of the time.
+//! intervals, within [`SHARE`] of the time. What MariaDB cannot show for a lock is read later ([`locked`]).
 //!
 //! *Catalogue reads are fills.* `information_schema` has no snapshots, so a proof is taken before it is read. If the proof does not show a
 //! redefinition that the stream has delivered, the cache does not accept the catalogue. Anything newer than the proof is delivered later, and then
@@ -17,6 +17,7 @@
 mod cascades;
 mod definitions;
 mod load;
+mod locked;
 mod part;
 mod redefined;
 mod rows;
@@ -48,6 +49,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const SHARE: u32 = 200;
 /// Shortest interval of such readings.
 const AGAIN_MIN: Duration = Duration::from_secs(60);
+/// The same while tables are locked, of which nothing is known.
+const SHARE_LOCKED: u32 = 20;
+const LOCKED_MIN: Duration = Duration::from_secs(5);
 
 /// Watches the catalogue; never returns.
 pub(super) async fn watch_catalog(mysql: Arc<MySql>) {
@@ -179,8 +183,9 @@ impl Watch {
         {
             tracing::warn!("nothing is cached: {gap}");
         }
+        let (share, min) = if !read.basis.locked.is_empty() { (SHARE_LOCKED, LOCKED_MIN) } else { (SHARE, AGAIN_MIN) };
         self.use_read(epoch, read, &redefined);
-        self.again_at = Instant::now() + (started.elapsed() * SHARE).max(AGAIN_MIN);
+        self.again_at = Instant::now() + (started.elapsed() * share).max(min);
         Ok(())
     }
 
@@ -216,7 +221,7 @@ impl Watch {
             _ if !before.stored_code.is_complete => 0,
             // Any number may have been missed.
             None => 2,
-            Some(last) => u64::from(last.stored_code != catalog.stored_code),
+            Some(last) => u64::from(!last.stored_code.makes_as(&catalog.stored_code)),
         };
         before.code_changes + more
     }

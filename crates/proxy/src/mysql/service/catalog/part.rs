@@ -16,8 +16,8 @@ use freshet_types::{Catalog, CatalogVersion, RelationKind, TableId};
 
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};
-use crate::mysql::service::catalog::load::{Basis, exclude_led_elsewhere, name_of, read_names, read_tables};
-use crate::mysql::service::catalog::rows::Name;
+use crate::mysql::service::catalog::load::{Basis, exclude_led_elsewhere, name_of, read_tables};
+use crate::mysql::service::catalog::rows::{Name, read_names};
 use crate::mysql::service::catalog::server::Server;
 use crate::mysql::service::connection::{Connection, ServiceError};
 
@@ -62,6 +62,7 @@ pub(super) async fn read_part(
     }
     basis.foreign_keys = basis.foreign_keys.with_anew(|child| affected.contains(&id(child)), anew);
     basis.sources.retain(|source| source.relation.as_ref().is_none_or(|name| !affected.contains(&id(name))));
+    basis.locked.retain(|name| !affected.contains(&id(name)));
     if !among.is_empty() {
         let (read, sources) = read_tables(mysql, connection, before.server, &basis, Some(&among)).await?;
         tables = read;
