@@ -1,11 +1,11 @@
 //! Comments around a statement are no part of the key of its result: applications append one that differs each time.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::until_hit;
 use crate::mysql::support as mysql;
 use crate::support::frames::{bind_text, describe_portal, execute, parse, sync};
-use crate::support::{PATIENCE, Pair, RawClient, Version, eventually};
+use crate::support::{PATIENCE, Pair, RawClient, Version, ensure_hits, eventually, undisturbed};
 
 const SCHEMA: &str = "create table film (id int primary key, title varchar(20) not null); insert into film values (1, 'one'), (2, 'two')";
 
@@ -33,22 +33,19 @@ fn on_postgres() -> Result<()> {
     };
     let (text, prepared) =
         ("select title, 'x /* y */' from film where id = 1", "select title from film where id = $1::int");
-    until_hit(&pair, &mut client, &format!("{text} /* first */"))?;
-    eventually(PATIENCE, || {
-        let before = pair.freshet.metrics()?;
-        client.exchange(&batch(&format!("{prepared} /* first */"), "1"), 1)?;
-        ensure!(pair.freshet.metrics()?.hits() > before.hits(), "no hit");
-        Ok(())
+    undisturbed(&pair.freshet, || {
+        until_hit(&pair, &mut client, &format!("{text} /* first */"))?;
+        eventually(PATIENCE, || {
+            let first = batch(&format!("{prepared} /* first */"), "1");
+            ensure_hits(&pair.freshet, 1, || client.exchange(&first, 1)).map(drop)
+        })?;
+        ensure_hits(&pair.freshet, 10, || {
+            for sql in commented(text) {
+                ensure!(client.value(&sql)? == "one", "{sql}");
+            }
+            commented(prepared).iter().try_for_each(|sql| client.exchange(&batch(sql, "1"), 1).map(drop))
+        })
     })?;
-    let before = pair.freshet.metrics()?;
-    for sql in commented(text) {
-        ensure!(client.value(&sql)? == "one", "{sql}");
-    }
-    for sql in commented(prepared) {
-        client.exchange(&batch(&sql, "1"), 1)?;
-    }
-    let after = pair.freshet.metrics()?;
-    ensure!(after.hits() == before.hits() + 10, "{:?}", after.passed_since(&before));
     // What differs in more than comments is another statement.
     ensure!(client.value("select title, 'x /* z */' from film where id = 2 /* first */")? == "two");
     // One invalidation is enough for all of them.
@@ -93,13 +90,14 @@ fn of_mysql(kind: mysql::Kind) -> Result<()> {
         "select title from film where id =  2 limit 1",
     ];
     for text in texts {
-        pair.until_hit(&mut client, &format!("{text} /* first */"))?;
-        let before = pair.freshet.metrics()?;
-        for sql in commented(text) {
-            mysql::ensure_same(&direct.query(&sql)?.packets, &client.query(&sql)?.packets)?;
-        }
-        let after = pair.freshet.metrics()?;
-        ensure!(after.hits() == before.hits() + 5, "{text}: {:?}", after.passed_since(&before));
+        undisturbed(&pair.freshet, || {
+            pair.until_hit(&mut client, &format!("{text} /* first */"))?;
+            ensure_hits(&pair.freshet, 5, || {
+                let mut all = commented(text).into_iter();
+                all.try_for_each(|sql| mysql::ensure_same(&direct.query(&sql)?.packets, &client.query(&sql)?.packets))
+            })
+        })
+        .context(text)?;
     }
     // An expression at the very end of the text, and what is no comment.
     for text in ["select 1+1", "select 'a' , 'b'", "select title from film where id = 1 and 1 = 1"] {

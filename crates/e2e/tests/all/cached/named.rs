@@ -1,11 +1,11 @@
 //! Settings that statements read by name, as those of PostgREST, Hasura and applications with tenants do: each session gets the results of its own
 //! settings.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::until_hit;
 use crate::support::frames::{sync, unnamed};
-use crate::support::{PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{PATIENCE, Pair, RawClient, Version, ensure_hits, eventually, on_both, rest, undisturbed};
 
 on_both!(tenants_have_their_own, settings_come_and_go, what_is_not_keyed_passes, values_cost_others_nothing);
 
@@ -83,11 +83,10 @@ fn tenants_have_their_own(version: Version) -> Result<()> {
     }
     // Others of their statements are shared.
     let shared = "select count(*) from note";
-    until_hit(&pair, &mut sessions[0].1, shared)?;
-    let before = pair.freshet.metrics()?.hits();
-    sessions[1].1.query(shared)?;
-    ensure!(pair.freshet.metrics()?.hits() > before, "a statement that reads no setting is not shared");
-    Ok(())
+    undisturbed(&pair.freshet, || {
+        until_hit(&pair, &mut sessions[0].1, shared)?;
+        ensure_hits(&pair.freshet, 1, || sessions[1].1.query(shared)).context("not shared").map(drop)
+    })
 }
 
 fn settings_come_and_go(version: Version) -> Result<()> {
@@ -147,16 +146,17 @@ fn values_cost_others_nothing(version: Version) -> Result<()> {
     let mut c = pair.connect()?;
     c.run("set app.tenant = 'b'; set app.request = 'first'")?;
     let of_request = "select current_setting('app.request', true)";
-    until_hit(&pair, &mut c, READ)?;
-    until_hit(&pair, &mut c, of_request)?;
-    for number in 0..3 {
-        c.run(&format!("set app.request = 'number {number}'"))?;
-        ensure!(c.value(of_request)? == format!("number {number}"));
-        let before = pair.freshet.metrics()?;
-        c.query(READ)?;
-        let after = pair.freshet.metrics()?;
-        ensure!(after.hits() > before.hits(), "the read of another setting: {:?}", after.passed_since(&before));
-    }
+    undisturbed(&pair.freshet, || {
+        until_hit(&pair, &mut c, READ)?;
+        until_hit(&pair, &mut c, of_request)?;
+        for number in 0..3 {
+            c.run(&format!("set app.request = 'number {number}'"))?;
+            ensure!(c.value(of_request)? == format!("number {number}"));
+            rest();
+            ensure_hits(&pair.freshet, 1, || c.query(READ)).context("the read of another setting")?;
+        }
+        Ok(())
+    })?;
     let long = "x".repeat(100_000);
     for tenant in [long.as_str(), "b"] {
         let mut direct = pair.database.connect()?;

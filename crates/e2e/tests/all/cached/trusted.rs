@@ -88,10 +88,7 @@ fn calls_hit(version: Version) -> Result<()> {
     }
     // In addition to the session's settings, which are read again.
     c.run("set extra_float_digits = 1")?;
-    let before = pair.freshet.metrics()?.hits();
-    c.query(READS[0])?;
-    c.query(READS[0])?;
-    ensure!(pair.freshet.metrics()?.hits() > before, "behind SET no trusted call hits");
+    until_hit(&pair, &mut c, READS[0])?;
     // What is not what it was is not trusted any more.
     c.run("alter function with_tax(int) stable")?;
     eventually(PATIENCE, || never_hits(&pair, &mut pair.connect()?, READS[0], "function"))

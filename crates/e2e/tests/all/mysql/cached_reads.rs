@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::support::packets::{self, Value, capability};
 use super::support::{Database, Kind, Login, Pair, RawClient, on_both};
-use crate::support::{PATIENCE, eventually, rest};
+use crate::support::{PATIENCE, eventually, rest, undisturbed};
 
 on_both!(
     settings,
@@ -340,17 +340,22 @@ fn figures(kind: Kind) -> Result<()> {
         c.query("SHOW VARIABLES LIKE 'query_cache_type'")?.rows(),
         [[Some("query_cache_type".to_owned()), Some("ON".to_owned())]]
     );
-    let caches = c.query("SHOW CACHES")?.rows();
-    assert!(caches.iter().flatten().flatten().any(|text| text.contains("item")), "{caches:?}");
+    undisturbed(&pair.freshet, || {
+        until_hit(&pair, &mut c, READ, "kettle")?;
+        let caches = c.query("SHOW CACHES")?.rows();
+        ensure!(caches.iter().flatten().flatten().any(|text| text.contains("item")), "{caches:?}");
+        Ok(())
+    })?;
     c.run("FRESHET BYPASS ON")?;
     let before = pair.freshet.metrics()?.hits();
     assert_eq!((c.value(READ)?, pair.freshet.metrics()?.hits()), ("kettle".to_owned(), before));
     c.run("FRESHET BYPASS OFF")?;
-    let explained = c.query(&format!("EXPLAIN CACHE {READ}"))?.rows();
-    assert!(
-        explained.iter().any(|row| row[..] == [Some("cached".to_owned()), Some("yes".to_owned())]),
-        "{explained:?}"
-    );
+    eventually(PATIENCE, || {
+        let explained = c.query(&format!("EXPLAIN CACHE {READ}"))?.rows();
+        let is_cached = explained.iter().any(|row| row[..] == [Some("cached".to_owned()), Some("yes".to_owned())]);
+        ensure!(is_cached, "{explained:?}");
+        Ok(())
+    })?;
     let wrong = c.query("EXPLAIN CACHE")?.error().map(|(code, state, _)| (code, state));
     assert_eq!(wrong, Some((1064, "42000".to_owned())));
     c.expect_silence()

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -48,16 +49,24 @@ impl Prometheus {
             rules.display()
         );
         fs::write(folder.join("prometheus.yml"), config)?;
-        // Free a moment ago; another program that takes it in between fails the test.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let child = Command::new("prometheus")
+        let mut child = Command::new("prometheus")
             .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .arg("--log.level=error")
+            .arg("--web.listen-address=127.0.0.1:0")
             .stdin(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()?;
-        Ok(Self { child, folder, address })
+        let stderr = child.stderr.take().context("no stderr")?;
+        let mut prometheus = Self { child, folder, address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)) };
+        // It logs where it listens. The pipe must be emptied all the same.
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let listens = lines.by_ref().find_map(|line| {
+            let (_, address) = line.split_once("\"Listening on\" address=")?;
+            address.trim().parse().ok()
+        });
+        prometheus.address = listens.context("Prometheus has ended before it listened")?;
+        thread::spawn(move || lines.for_each(drop));
+        Ok(prometheus)
     }
 
     fn ask(&self, path: &str) -> Result<Value> {

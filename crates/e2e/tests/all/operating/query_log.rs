@@ -10,7 +10,7 @@ use super::SCHEMA;
 use crate::cached::until_hit;
 use crate::clients::left_out;
 use crate::mysql::support::{Database as MysqlDatabase, Kind, Pair as MysqlPair};
-use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both_at_length};
+use crate::support::{Database, PATIENCE, Pair, Version, ensure_hits, eventually, on_both_at_length, undisturbed};
 
 on_both_at_length!(of_postgres);
 
@@ -85,8 +85,10 @@ fn of_postgres(version: Version) -> Result<()> {
         return Ok(());
     }
     let mut client = pair.connect()?;
-    until_hit(&pair, &mut client, READ)?;
-    (0..10).try_for_each(|_| client.query(READ).map(drop))?;
+    undisturbed(&pair.freshet, || {
+        until_hit(&pair, &mut client, READ)?;
+        ensure_hits(&pair.freshet, 10, || (0..10).try_for_each(|_| client.query(READ).map(drop)))
+    })?;
     client.query("select pg_sleep(0.03)")?;
     is_read(&log, pair.login().user)?;
     // Rotation: the file is renamed, and the next statements are in a new one.
@@ -140,8 +142,10 @@ fn of_mariadb() -> Result<()> {
         return Ok(());
     }
     let mut client = pair.connect()?;
-    pair.until_hit(&mut client, READ)?;
-    (0..10).try_for_each(|_| client.query(READ).map(drop))?;
+    undisturbed(&pair.freshet, || {
+        pair.until_hit(&mut client, READ)?;
+        ensure_hits(&pair.freshet, 10, || (0..10).try_for_each(|_| client.query(READ).map(drop)))
+    })?;
     client.query("select sleep(0.03)")?;
     is_read(&log, pair.login().user)
 }

@@ -71,10 +71,11 @@ fn top() -> Result<()> {
     let Some(program) = program()? else { return Ok(()) };
     let mut c = pair.connect()?;
     until_hit(&pair, &mut c, READ)?;
-    (0..10).try_for_each(|_| c.query(READ).map(drop))?;
     c.query("select clock_timestamp()")?;
     let http = pair.freshet.http.to_string();
     eventually(PATIENCE, || {
+        // Their latency may be milliseconds on a busy machine, but not for ever.
+        (0..10).try_for_each(|_| c.query(READ).map(drop))?;
         let (well, said) = once(&program, &http)?;
         ensure!(well && said.starts_with("Freshet ") && said.contains("before"), "{said}");
         let lines = ["from the cache", "from the database", "staleness", "limit 1.00 s", "memory", "of 512 MiB"];

@@ -10,6 +10,7 @@ mod raw;
 pub(crate) mod relaying;
 mod server;
 pub(crate) mod turns;
+mod undisturbed;
 mod waiting;
 
 pub(crate) use freshet::{Freshet, LISTEN, program};
@@ -17,6 +18,7 @@ pub(crate) use http::{Metrics, get};
 pub(crate) use pair::{Pair, ensure_same};
 pub(crate) use raw::{Login, Message, RawClient};
 pub(crate) use server::{Database, Version, connect, on_both, on_both_at_length};
+pub(crate) use undisturbed::{ensure_hits, undisturbed};
 pub(crate) use waiting::{
     PATIENCE, eventually, eventually_async, pace, pace_async, rest, rest_within, time_passes, under_way,
 };
