@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use freshet_types::{Epoch, Lsn, Nanos};
+use freshet_types::{Commit, Epoch, Lsn, Nanos};
 
 use crate::blocks::block_bytes;
 use crate::flight::{Flight, Id};
@@ -37,8 +37,10 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
     /// Tells the payload that its entry was evicted, or not stored, in favour of entries worth more.
     fn outweighed(&self) {}
 
-    /// Tells the payload that a commit invalidated its entry.
-    fn invalidated(&self) {}
+    /// Tells the payload that this commit invalidated its entry.
+    fn invalidated(&self, commit: &Commit) {
+        let _ = commit;
+    }
 
     /// Whether it was hit so often that, once invalidated, it should be read again in the background.
     fn worth_refreshing(&self) -> bool {

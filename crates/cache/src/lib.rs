@@ -268,7 +268,7 @@ impl<P: Payload> Cache<P> {
             for id in core.touched(&commit) {
                 if let Some(key) = core.invalidate_or_taint(id, &commit, self.faults) {
                     self.counters.invalidated.fetch_add(1, Relaxed);
-                    let removed = self.store.remove(&key).inspect(|(_, entry)| entry.payload.invalidated());
+                    let removed = self.store.remove(&key).inspect(|(_, entry)| entry.payload.invalidated(&commit));
                     hot.extend(removed.filter(|(_, entry)| entry.payload.worth_refreshing()));
                 }
             }

@@ -1,18 +1,25 @@
-//! The figures of several databases as OpenMetrics text, each with the label `database`.
+//! The figures of several databases as OpenMetrics text, each with the labels `database` and `protocol`.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use freshet_proxy::{Shared, Timed};
+use freshet_proxy::{Family, Shared, Timed};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 /// Collects the figures of all databases, since the encoder needs those of one name at once.
 #[derive(Default)]
 pub(crate) struct Writer {
-    /// Whose figures are collected.
-    pub(crate) database: String,
+    /// Whose figures are collected; None: those of the process.
+    of: Option<Of>,
     metrics: Vec<Metric>,
+}
+
+/// The labels of a database.
+#[derive(Clone)]
+struct Of {
+    database: String,
+    protocol: &'static str,
 }
 
 struct Metric {
@@ -23,7 +30,7 @@ struct Metric {
 }
 
 struct Sample {
-    database: String,
+    of: Option<Of>,
     /// Another label.
     label: Option<Label>,
     value: Figure,
@@ -75,6 +82,11 @@ impl Figure {
 }
 
 impl Writer {
+    /// The figures that follow are those of a database, or of the process.
+    pub(crate) fn begin(&mut self, of: Option<(&str, &Family)>) {
+        self.of = of.map(|(database, family)| Of { database: database.to_owned(), protocol: family.protocol() });
+    }
+
     /// The encoder adds `_total` to the name.
     pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl Into<Figure>) -> fmt::Result {
         self.add(name, help, None, value.into())
@@ -82,6 +94,14 @@ impl Writer {
 
     pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.add(name, help, None, Figure::Gauge(value))
+    }
+
+    /// Without a value it is told of all the same.
+    pub(crate) fn gauge_if_known(&mut self, name: &str, help: &str, value: Option<u64>) -> fmt::Result {
+        match value {
+            Some(value) => self.gauge(name, help, value as f64),
+            None => self.metric(name, help, MetricType::Gauge).map(drop),
+        }
     }
 
     pub(crate) fn histogram(&mut self, name: &str, help: &str, timed: Timed) -> fmt::Result {
@@ -114,8 +134,17 @@ impl Writer {
         Ok(())
     }
 
+    /// One gauge for each user.
+    pub(crate) fn users(&mut self, name: &str, help: &str, users: Vec<(String, u64)>) -> fmt::Result {
+        self.metric(name, help, MetricType::Gauge)?;
+        for (user, figure) in users {
+            self.add(name, help, Some(("user", user.into())), Figure::Gauge(figure as f64))?;
+        }
+        Ok(())
+    }
+
     fn add(&mut self, name: &str, help: &str, label: Option<Label>, value: Figure) -> fmt::Result {
-        let sample = Sample { database: self.database.clone(), label, value };
+        let sample = Sample { of: self.of.clone(), label, value };
         self.metric(name, help, sample.value.metric_type())?.samples.push(sample);
         Ok(())
     }
@@ -138,10 +167,13 @@ impl Writer {
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for Metric { name, help, kind, samples } in &self.metrics {
             let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
-            for Sample { database, label, value } in samples {
-                let label = label.as_ref().map(|(name, value)| (*name, &**value));
-                let labels: Vec<(&str, &str)> = [("database", database.as_str())].into_iter().chain(label).collect();
-                value.encode(metric.encode_family(&labels)?)?;
+            for Sample { of, label, value } in samples {
+                let of = of.iter().flat_map(|of| [("database", of.database.as_str()), ("protocol", of.protocol)]);
+                let labels: Vec<(&str, &str)> = of.chain(label.iter().map(|(name, value)| (*name, &**value))).collect();
+                match labels.as_slice() {
+                    [] => value.encode(metric.encode_family::<[(&str, &str); 0]>(&[])?)?,
+                    _ => value.encode(metric.encode_family(&labels)?)?,
+                }
             }
         }
         Ok(())

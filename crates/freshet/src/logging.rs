@@ -1,7 +1,8 @@
 //! What is logged, and to where.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write};
 use std::str::FromStr as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -23,12 +24,33 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that could not be written.
+pub(crate) fn dropped() -> u64 {
+    DROPPED.load(Relaxed)
+}
+
+/// The standard error. Of an error nobody else learns.
+struct Output(io::Stderr);
+
+impl Write for Output {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(line).inspect_err(|_| _ = DROPPED.fetch_add(1, Relaxed))?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Logs to the standard error from now on.
 pub(crate) fn start(filter: EnvFilter, format: LogFormat) -> SetFilter {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Output(io::stderr()));
     match format {
         LogFormat::Text => {
-            let builder = builder.with_ansi(std::io::stderr().is_terminal()).with_filter_reloading();
+            let builder = builder.with_ansi(io::stderr().is_terminal()).with_filter_reloading();
             let handle = builder.reload_handle();
             builder.init();
             Box::new(move |filter| Ok(handle.reload(filter)?))

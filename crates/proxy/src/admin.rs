@@ -64,6 +64,11 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
             "database_seconds",
             "saved_seconds",
             "reason",
+            "hit_rows",
+            "database_rows",
+            "hit_age_seconds",
+            "break_even_hit_ratio",
+            "invalidated_by",
         ],
         Admin::ShowAdvice => &["digest", "query", "passed", "database_seconds", "reason", "detail", "remedy"],
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
@@ -72,7 +77,15 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
         Admin::ShowRules => &["rule", "conditions", "action", "matches", "since"],
         Admin::Reload => &["key", "before", "now", "effect"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
+        // What the statement asks for.
+        Admin::Stats(_) => &[],
     }
+}
+
+/// Whether the user may see other users' statements, and change what all sessions get.
+pub(crate) fn is_admin(shared: &Shared, user: &str) -> bool {
+    let admin_users = shared.settings.admin_users.read().unwrap_or_else(PoisonError::into_inner);
+    admin_users.iter().any(|admin| admin == user)
 }
 
 /// The answer to a statement.
@@ -83,8 +96,7 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     }
     // These show other users' statements, or change what all sessions get. SET ROLE does not matter here, and SET SESSION AUTHORIZATION is only for
     // superusers: the session user is checked, who could undo both.
-    let admin_users = shared.settings.admin_users.read().unwrap_or_else(PoisonError::into_inner).clone();
-    if !admin_users.iter().any(|user| user == asker.user) {
+    if !is_admin(shared, asker.user) {
         let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.user);
         return Err(AdminError { sqlstate: "42501", message });
     }
@@ -101,7 +113,8 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
         }
         Admin::Reload => reload(shared, asker)?,
         Admin::ShowStatus | Admin::ExplainCache(_) => status(shared),
-        Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => {
+        // Answered by the family.
+        Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) | Admin::Stats(_) => {
             Table { columns: columns(admin), rows: Vec::new() }
         }
     })
@@ -145,7 +158,7 @@ fn caches(shared: &Shared) -> Table {
             query.text.to_string(),
             hits.all.to_string(),
             fills.to_string(),
-            figures.entries.load(Relaxed).to_string(),
+            figures.results.entries.load(Relaxed).to_string(),
             micros.to_string(),
             hits.after_own_write.to_string(),
         ]
@@ -183,9 +196,9 @@ fn queries(shared: &Shared) -> Table {
             report.fills.to_string(),
             report.passed.to_string(),
             format!("{:.4}", report.hit_ratio()),
-            report.entries.to_string(),
-            report.invalidated.to_string(),
-            report.cached_bytes.to_string(),
+            report.results.entries.to_string(),
+            report.results.invalidated.to_string(),
+            report.results.cached_bytes.to_string(),
             micros(hits, 0.5),
             micros(hits, 0.99),
             micros(database, 0.5),
@@ -193,6 +206,17 @@ fn queries(shared: &Shared) -> Table {
             format!("{:.6}", report.database_seconds),
             format!("{:.6}", report.saved_seconds),
             report.reason.as_ref().map_or("", Reason::label).to_owned(),
+            report.results.rows.hits.to_string(),
+            report.results.rows.database.to_string(),
+            format!("{:.3}", report.results.hit_age_seconds),
+            report.results.break_even_hit_ratio.map_or(String::new(), |ratio| format!("{ratio:.4}")),
+            report
+                .results
+                .invalidated_by
+                .iter()
+                .map(|(table, count)| format!("{table} {count}"))
+                .collect::<Vec<_>>()
+                .join(", "),
         ]
     };
     let reports = shared.query_reports(ROWS_MAX);

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 mod admin;
+mod clock;
 mod latency;
 mod metrics;
 pub mod mysql;
@@ -37,5 +38,5 @@ pub use service::tasks::Tasks;
 pub use session::body::Body;
 pub use session::verify::Verifier;
 pub use session::wait_queue::Waits;
-pub use shared::{Clock, Faults, KeyQueries, ServerIdentity, Settings, Shared};
-pub use statement::report::{Advice, QueryReport};
+pub use shared::{Clock, Faults, KeyQueries, LogLag, ServerIdentity, Settings, Shared};
+pub use statement::report::{Advice, QueryReport, Rows};

@@ -105,6 +105,8 @@ pub struct Metrics {
     pub connections: AtomicU64,
     /// Logins with a wrong password or without a required proof.
     pub login_failures: AtomicU64,
+    /// MySQL and MariaDB: connections to the server for a client that were refused or could not be made.
+    pub(crate) upstream_failures: AtomicU64,
 }
 
 /// The number of statements that passed for one reason.
@@ -122,7 +124,12 @@ impl Metrics {
             workers: (0..workers.max(1)).map(|_| WorkerCounters::default()).collect(),
             connections: AtomicU64::new(0),
             login_failures: AtomicU64::new(0),
+            upstream_failures: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        self.workers.len()
     }
 
     pub(crate) fn worker(&self, at: usize) -> Option<&WorkerCounters> {

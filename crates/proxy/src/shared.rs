@@ -4,7 +4,6 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::admission::{self, Miss};
 use freshet_cache::{Cache, Entry, Keyed};
 use freshet_types::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
     AtomicU64, AtomicUsize,
@@ -33,37 +32,12 @@ use crate::statement::registry::{NormalizedQuery, Registry};
 
 pub(crate) mod key_queries;
 mod log_end;
+mod log_lag;
 
+pub use crate::clock::Clock;
 pub use key_queries::KeyQueries;
 use log_end::LogEndProbes;
-
-/// The process's monotonic clock, read without a system call. [`std::time::Instant`] is the same clock, but the difference of two
-/// instants costs 50 instructions, and each hit reads the clock twice.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    /// The system's monotonic time at which this clock was created.
-    start: Nanos,
-}
-
-impl Default for Clock {
-    fn default() -> Self {
-        Self { start: monotonic() }
-    }
-}
-
-impl Clock {
-    /// The time now; at least 1, since 0 means "never".
-    pub fn now(&self) -> Nanos {
-        monotonic().saturating_sub(self.start).max(1)
-    }
-}
-
-/// The system's monotonic time.
-fn monotonic() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    // Neither part is negative. 64 bits last for 584 years.
-    time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.cast_unsigned())
-}
+pub use log_lag::LogLag;
 
 /// The server and the database that a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,6 +151,8 @@ pub struct Shared {
     pub keepalive: Notify,
     /// Notified to establish a new change stream.
     pub restart_stream: Notify,
+    /// How far the change stream is behind.
+    pub log_lag: LogLag,
     /// The log end, for waiters.
     probes: LogEndProbes,
     /// Sessions that have sent a statement that may define anything and is not yet acknowledged.
@@ -208,6 +184,7 @@ impl Shared {
             registry: Registry::new(cache.limits().memory_bytes, settings.dialect).trusting(settings.trust_immutable),
             latest: Latest::new(cache.limits().memory_bytes),
             rules: RulesInForce::new(settings.dialect),
+            log_lag: LogLag::new(settings.dialect),
             settings,
             console: OnceLock::new(),
             clock,
@@ -254,6 +231,7 @@ impl Shared {
 
     /// There is no stream, with the reason.
     pub fn stream_lost(&self, why: &str) {
+        self.log_lag.forget();
         self.identity.store(None);
         self.identities.fetch_add(1, SeqCst);
         self.waits.interrupt();

@@ -50,6 +50,10 @@ pub trait Sink: Send + Sync + 'static {
     fn group(&self, gtid: (u128, u64), end: Lsn) {
         let _ = (gtid, end);
     }
+    /// PostgreSQL: the stream's slot makes the server keep so many bytes of its log.
+    fn retained(&self, bytes: u64) {
+        let _ = bytes;
+    }
     /// The stream passed `lsn`: every commit record that ends there or before was delivered. Called after each commit
     /// with its end, and for keepalives outside a transaction. It may repeat and never goes back within an epoch.
     fn advance(&self, lsn: Lsn);

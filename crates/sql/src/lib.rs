@@ -52,6 +52,7 @@ pub use statement::mysql::facts::Name as TableName;
 pub use statement::mysql::variables::{KNOWN as KNOWN_VARIABLES, KNOWN_TO_MARIADB, POLLED as POLLED_VARIABLES};
 pub use statement::named_table::NamedTable;
 pub use statement::show_setting::SHOWN as SHOWN_SETTINGS;
+pub use statement::stats_query::{Aggregate, Comparison, StatsCondition, StatsItem, StatsQuery, StatsStatement};
 pub use statement::template::Template;
 pub use statement::temporary::{Temporary, Words};
 pub use statement::transaction::{Bracket, Isolation};

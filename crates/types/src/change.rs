@@ -168,6 +168,20 @@ pub struct Commit {
     pub redefines: bool,
 }
 
+impl Commit {
+    /// The table that it changed; of several, the first that is one of these.
+    pub fn table_among(&self, is_one: impl Fn(TableId) -> bool) -> Option<TableId> {
+        let ChangeSet::Rows(changes) = &self.changes else { return None };
+        let first = changes.first()?.table();
+        if changes.iter().all(|change| change.table() == first) {
+            return Some(first);
+        }
+        let mut tables: Vec<TableId> = changes.iter().map(Change::table).collect();
+        tables.dedup();
+        tables.into_iter().find(|table| is_one(*table))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -135,6 +135,15 @@ impl Worth {
         Costs { pass, hit, fill: pass.saturating_add(costs::of_fill(self.full.load(Relaxed), self.keys())) }
     }
 
+    /// The break-even hit ratio, if hits go on to cost what these did on average; None while O is not known.
+    pub fn break_even(&self, hits: Hits) -> Option<f64> {
+        let after_own_write = share(hits.after_own_write, hits.all.max(1));
+        let others = hits.all.saturating_sub(hits.after_own_write);
+        let after_pass = if self.full.load(Relaxed) { share(hits.after_pass, others.max(1)) } else { 0.0 };
+        let pass = self.shortest();
+        (pass > 0).then(|| self.costs(pass, costs::of_hit(after_own_write, after_pass)).break_even())
+    }
+
     /// What the key query of a fill takes.
     fn keys(&self) -> u64 {
         if self.costs_twice.load(Relaxed) { self.shortest() } else { 0 }

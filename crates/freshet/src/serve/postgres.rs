@@ -95,6 +95,10 @@ impl Sink for Changes {
         apply(&self.pg, commit);
     }
 
+    fn retained(&self, bytes: u64) {
+        self.pg.log_lag.note_retained(bytes);
+    }
+
     fn advance(&self, lsn: Lsn) {
         advance(&self.pg, lsn);
     }

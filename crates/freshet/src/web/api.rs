@@ -39,6 +39,8 @@ pub(super) fn query_list(shared: &Shared, max: usize) -> Vec<Value> {
     let reports = shared.query_reports(max).into_iter().map(|report| {
         let passed: Map<String, Value> =
             report.passed_by_reason.iter().map(|(reason, count)| ((*reason).to_owned(), json!(count))).collect();
+        let invalidated_by: Map<String, Value> =
+            report.results.invalidated_by.iter().map(|(table, count)| (table.clone(), json!(count))).collect();
         json!({
             "digest": report.digest,
             "query": report.query,
@@ -47,13 +49,18 @@ pub(super) fn query_list(shared: &Shared, max: usize) -> Vec<Value> {
             "passed": report.passed,
             "passed_by_reason": passed,
             "hit_ratio": report.hit_ratio(),
-            "entries": report.entries,
-            "invalidated": report.invalidated,
-            "cached_bytes": report.cached_bytes,
+            "entries": report.results.entries,
+            "invalidated": report.results.invalidated,
+            "cached_bytes": report.results.cached_bytes,
             "hit_latency": latency(&report.hit_latency),
             "database_latency": latency(&report.database_latency),
             "database_seconds": report.database_seconds,
             "saved_seconds": report.saved_seconds,
+            "hit_rows": report.results.rows.hits,
+            "database_rows": report.results.rows.database,
+            "hit_age_seconds": report.results.hit_age_seconds,
+            "break_even_hit_ratio": report.results.break_even_hit_ratio,
+            "invalidated_by": invalidated_by,
             "reason": report.reason.map(|reason| reason.to_string()),
         })
     });

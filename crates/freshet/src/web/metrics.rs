@@ -13,6 +13,10 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
 use crate::exposition::Writer;
+use crate::logging;
+
+/// Users with a series of their own; the others have one together.
+const USERS_MAX: usize = 100;
 
 pub(super) async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
     let mut body = String::new();
@@ -42,10 +46,25 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut out = Writer::default();
         for Database { name, family, .. } in self.databases.databases().iter() {
-            name.clone_into(&mut out.database);
+            out.begin(Some((name, family)));
             FiguresOfOne { shared: family.shared().clone() }.collect(&mut out)?;
+            out.users("freshet_user_sessions", "Sessions open, by user", family.sessions_by_user(USERS_MAX))?;
         }
+        out.begin(None);
+        self.logs(&mut out)?;
         out.encode(&mut encoder)
+    }
+}
+
+impl Figures {
+    /// The figures of the process, which have no database.
+    fn logs(&self, out: &mut Writer) -> fmt::Result {
+        let log = self.databases.query_log();
+        out.counter("freshet_query_log_written", "Statements handed to the slow query log", log.logged())?;
+        let help = "Statements left out of the slow query log, since they came faster than they were written";
+        out.counter("freshet_query_log_dropped", help, log.dropped())?;
+        let help = "Lines of the log that could not be written to the standard error";
+        out.counter("freshet_log_lines_dropped", help, logging::dropped())
     }
 }
 
@@ -180,6 +199,10 @@ impl FiguresOfOne {
             "Bytes of the statements that are known, part of the overhead",
             statements as f64,
         )?;
+        let help = "Bytes of the log between the last position of its end that was read and that of the change stream";
+        out.gauge_if_known("freshet_stream_lag_bytes", help, self.shared.log_lag.behind(levels.applied))?;
+        let help = "PostgreSQL: bytes of the write-ahead log that the replication slot makes the server keep";
+        out.gauge_if_known("freshet_slot_retained_bytes", help, self.shared.log_lag.retained())?;
         out.gauge("freshet_commits_unproven", "Commits not yet proven visible", levels.pending as f64)?;
         out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
         out.gauge("freshet_tables_published", "Published tables, whose changes are complete", levels.published as f64)?;

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use freshet_sql::Admin;
 
 use crate::admin::{self, AdminError, Asker, Table};
+use crate::mysql::MySql;
+use crate::mysql::proxysql::{self, Answer};
 use crate::shared::Shared;
 
 /// The smallest block of the query cache (`query_cache_min_res_unit`).
@@ -15,6 +17,26 @@ const UNIT_BYTES: u64 = 4096;
 
 /// The answer, or an error.
 pub(crate) fn answer(
+    mysql: &MySql,
+    asker: &Asker<'_>,
+    admin: &Result<Admin, String>,
+) -> Result<Answer, (u16, &'static str, String)> {
+    if let Ok(Admin::Stats(statement)) = admin {
+        return proxysql::answer(mysql, statement).map_err(|message| (1064, "42000", message));
+    }
+    let Table { columns, rows } = table(mysql, asker, admin)?;
+    let names = columns.iter().map(|&name| name.to_owned()).collect();
+    Ok((names, rows.into_iter().map(|row| row.into_iter().map(Some).collect()).collect()))
+}
+
+/// Whether Freshet answers it to this user. A statement on a table of statistics is the server's if the user is no admin, or the database has such
+/// a table itself.
+pub(crate) fn is_answered(mysql: &MySql, user: &str, admin: &Result<Admin, String>) -> bool {
+    let Ok(Admin::Stats(statement)) = admin else { return true };
+    admin::is_admin(mysql, user) && !proxysql::is_in_database(mysql, statement)
+}
+
+fn table(
     shared: &Shared,
     asker: &Asker<'_>,
     admin: &Result<Admin, String>,
@@ -67,7 +89,7 @@ fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
 }
 
 /// SQL's LIKE, with `\` as escape, case-insensitive.
-fn is_like(pattern: &str, name: &str) -> bool {
+pub(super) fn is_like(pattern: &str, name: &str) -> bool {
     let mut chars = pattern.chars();
     match chars.next() {
         None => name.is_empty(),

@@ -6,6 +6,7 @@
 mod admin;
 mod ends;
 pub(crate) mod login;
+mod proxysql;
 mod question;
 mod rows;
 pub mod service;
@@ -13,6 +14,7 @@ pub(crate) mod session;
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use freshet_net::mysql::Upstream;
 use freshet_types::{End, TableNames};
@@ -21,6 +23,7 @@ pub use crate::mysql::ends::Ends;
 use crate::mysql::login::Access;
 use crate::mysql::service::Redefinitions;
 use crate::server::access::{AccessError, AccessRules, AccessSettings};
+use crate::server::sessions::Sessions;
 use crate::shared::Shared;
 
 /// The operator's settings for MySQL or MariaDB.
@@ -44,6 +47,9 @@ pub struct MySql {
     pub ends: Ends,
     /// Access control.
     pub(crate) access: Access,
+    pub(crate) sessions: Sessions,
+    /// When Freshet was started.
+    started: SystemTime,
     /// See [`rows`].
     described_from: Mutex<Option<End>>,
     /// The relations that DDL has named since the catalogue was read.
@@ -68,6 +74,8 @@ impl MySql {
             names: Arc::default(),
             ends: Ends::default(),
             access,
+            sessions: Sessions::default(),
+            started: SystemTime::now(),
             described_from: Mutex::default(),
             redefinitions: Redefinitions::default(),
         })

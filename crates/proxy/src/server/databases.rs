@@ -36,6 +36,22 @@ impl Family {
         }
     }
 
+    /// The protocol that its clients speak, as the label of metrics.
+    pub fn protocol(&self) -> &'static str {
+        match self {
+            Self::Postgres(_) => "postgresql",
+            Self::MySql(_) => "mysql",
+        }
+    }
+
+    /// Open sessions by their user at login, those with most first. Beyond so many users the others are counted together.
+    pub fn sessions_by_user(&self, max: usize) -> Vec<(String, u64)> {
+        match self {
+            Self::Postgres(pg) => pg.sessions.by_user(max),
+            Self::MySql(mysql) => mysql.sessions.by_user(max),
+        }
+    }
+
     fn reload_access(&self) -> Vec<AccessError> {
         match self {
             Self::Postgres(pg) => pg.reload_access(),

@@ -28,7 +28,6 @@ const QUEUE_MAX: usize = 8192;
 /// The session of a statement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Who {
-    /// MySQL and MariaDB: not known.
     pub(crate) id: u64,
     pub(crate) user: String,
     pub(crate) database: String,
@@ -54,6 +53,7 @@ pub struct QueryLog {
     seen: AtomicU64,
     queue: OnceLock<SyncSender<(SystemTime, Record)>>,
     dropped: AtomicU64,
+    logged: AtomicU64,
     /// The file is to be opened anew.
     reopens: Arc<AtomicBool>,
 }
@@ -66,6 +66,7 @@ impl Default for QueryLog {
             seen: AtomicU64::new(0),
             queue: OnceLock::new(),
             dropped: AtomicU64::new(0),
+            logged: AtomicU64::new(0),
             reopens: Arc::default(),
         }
     }
@@ -113,9 +114,16 @@ impl QueryLog {
             return;
         }
         let Some(queue) = self.queue.get() else { return };
-        if queue.try_send((SystemTime::now(), record())).is_err() && self.dropped.fetch_add(1, Relaxed) == 0 {
+        if queue.try_send((SystemTime::now(), record())).is_ok() {
+            self.logged.fetch_add(1, Relaxed);
+        } else if self.dropped.fetch_add(1, Relaxed) == 0 {
             tracing::warn!("the query log is not written as fast as statements come: some are left out");
         }
+    }
+
+    /// Statements that were logged.
+    pub fn logged(&self) -> u64 {
+        self.logged.load(Relaxed)
     }
 
     /// Statements that were left out, since they came faster than they were written.

@@ -7,6 +7,7 @@
 //! **PAUSE.** A session that has nothing to finish reads no more of its client, and says so in its link. PAUSE is complete when all sessions of the
 //! database have said it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::SystemTime;
 
+use freshet_types::Nanos;
 use tokio::sync::Notify;
 
 /// The session is to end at once.
@@ -61,6 +63,8 @@ pub(crate) struct Link {
     waker: Mutex<Option<Waker>>,
     /// Bytes that have come from the client, and from the server.
     traffic: [AtomicU64; 2],
+    /// MySQL and MariaDB: the digest of the statement that the server executes (0: not known), and since when; 0: none.
+    running: [AtomicU64; 2],
 }
 
 impl Link {
@@ -120,6 +124,25 @@ impl Link {
         from_server.store(server, Relaxed);
     }
 
+    /// The server executes a statement with this digest since this time.
+    pub(crate) fn begin_running(&self, digest: u64, now: Nanos) {
+        let [statement, since] = &self.running;
+        statement.store(digest, Relaxed);
+        since.store(now, Relaxed);
+    }
+
+    /// The server has answered.
+    pub(crate) fn end_running(&self) {
+        let [_, since] = &self.running;
+        since.store(0, Relaxed);
+    }
+
+    /// The digest of the statement that the server executes, and since when. A moment later it may be another one.
+    pub(crate) fn running(&self) -> Option<(u64, Nanos)> {
+        let [statement, since] = self.running.each_ref().map(|cell| cell.load(Relaxed));
+        (since > 0).then_some((statement, since))
+    }
+
     /// Returns when the session is killed. For tasks that wait for nothing that looks at orders.
     pub(crate) async fn killed(&self) {
         std::future::poll_fn(|cx| {
@@ -133,8 +156,9 @@ impl Link {
 #[derive(Debug, Default)]
 struct Open {
     sessions: BTreeMap<u64, Arc<Link>>,
-    /// How many sessions have begun.
+    /// How many sessions have begun, and how many were open at once at most.
     begun: u64,
+    most: usize,
     /// All databases are paused.
     all_paused: bool,
     /// These are.
@@ -196,9 +220,11 @@ impl Sessions {
             orders: AtomicU8::new(if paused { PAUSED } else { 0 }),
             parked: AtomicBool::new(false),
             waker: Mutex::default(),
-            traffic: [AtomicU64::new(0), AtomicU64::new(0)],
+            traffic: Default::default(),
+            running: Default::default(),
         });
         open.sessions.insert(link.id, link.clone());
+        open.most = open.most.max(open.sessions.len());
         Listed { sessions: self, link }
     }
 
@@ -207,9 +233,27 @@ impl Sessions {
         self.open().sessions.values().cloned().collect()
     }
 
+    /// How many each user has, those with most first. Beyond so many users the others are counted together, under `(others)`.
+    pub(crate) fn by_user(&self, max: usize) -> Vec<(String, u64)> {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for link in self.open().clients(None) {
+            *counts.entry(link.about.user.clone()).or_default() += 1;
+        }
+        let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| Reverse(*count));
+        let others: u64 = counts.split_off(max.min(counts.len())).iter().map(|(_, count)| count).sum();
+        counts.extend((others > 0).then(|| ("(others)".to_owned(), others)));
+        counts
+    }
+
     /// How many there were.
     pub(crate) fn begun(&self) -> u64 {
         self.open().begun
+    }
+
+    /// How many were open at once at most.
+    pub(crate) fn most(&self) -> u64 {
+        self.open().most as u64
     }
 
     /// Bytes that have come from clients and from servers.
@@ -325,6 +369,17 @@ mod tests {
                 && !b.link.is_paused()
                 && !sessions.resume(None)
         );
+    }
+
+    #[test]
+    fn sessions_are_counted_by_user() {
+        let sessions = Sessions::default();
+        let of = |user: &str| sessions.begin(About { user: user.to_owned(), ..about("a") });
+        let _open = ["x", "y", "y", "z"].map(of);
+        let counts = |max| sessions.by_user(max).into_iter().map(|(user, n)| format!("{user} {n}")).collect::<Vec<_>>();
+        assert_eq!(counts(3), ["y 2", "x 1", "z 1"]);
+        assert_eq!(counts(1), ["y 2", "(others) 2"]);
+        assert_eq!(sessions.most(), 4);
     }
 
     #[test]

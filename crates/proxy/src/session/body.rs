@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use freshet_cache::{Payload, block_bytes};
-use freshet_types::Nanos;
+use freshet_types::{Commit, Nanos};
 
+use crate::clock::monotonic;
 use crate::latency::Took;
 use crate::session::moving::Reached;
 use crate::statement::registry::{NormalizedQuery, Statement};
@@ -30,6 +31,10 @@ pub struct Body {
     pub(crate) since: Nanos,
     /// The database's time for it.
     took: Nanos,
+    /// When it was cached, by the system's monotonic time.
+    cached_at: Nanos,
+    /// Its rows, which each hit returns.
+    row_count: u32,
     /// Number of times it was served.
     hits: AtomicU64,
     /// It was replaced by a more valuable entry, which says nothing against its statement.
@@ -60,12 +65,26 @@ pub(crate) struct Source {
 }
 
 impl Body {
-    pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos, took: Nanos) -> Self {
-        source.query.figures.entries.fetch_add(1, Relaxed);
-        source.query.figures.cached_bytes.fetch_add(frames.len() as u64, Relaxed);
+    /// An answer with so many rows, read since a time, for which the database took so long.
+    pub(crate) fn new(frames: Vec<u8>, rows: u64, source: Source, (since, took): (Nanos, Nanos)) -> Self {
+        let (cached_at, row_count) = (monotonic(), u32::try_from(rows).unwrap_or(u32::MAX));
+        source.query.figures.results.begins(frames.len(), row_count, cached_at);
         let (frames, hits, outweighed) = (frames.into(), AtomicU64::new(0), AtomicBool::new(false));
         let (status_places, found_rows, rows, reached) = ([0; 2], None, None, None);
-        Self { frames, status_places, found_rows, rows, reached, source, since, took, hits, outweighed }
+        Self {
+            frames,
+            status_places,
+            found_rows,
+            rows,
+            reached,
+            source,
+            since,
+            took,
+            cached_at,
+            row_count,
+            hits,
+            outweighed,
+        }
     }
 
     /// The answer's frames.
@@ -87,7 +106,7 @@ impl Body {
 impl Drop for Body {
     fn drop(&mut self) {
         let figures = &self.source.query.figures;
-        figures.entries.fetch_sub(1, Relaxed);
+        figures.results.ends(self.hits(), self.row_count, (self.cached_at, monotonic()));
         if !self.outweighed.load(Relaxed) {
             figures.worth.ended(self.hits());
         }
@@ -122,8 +141,9 @@ impl Payload for Body {
         self.outweighed.store(true, Relaxed);
     }
 
-    fn invalidated(&self) {
-        self.source.query.figures.invalidated.fetch_add(1, Relaxed);
+    fn invalidated(&self, commit: &Commit) {
+        let query = &self.source.query;
+        query.figures.results.invalidated_by(commit.table_among(|table| query.reads(table)));
     }
 
     /// One hit is enough: without the entry, the statement would have run for that reader.

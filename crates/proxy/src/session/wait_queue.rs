@@ -211,6 +211,11 @@ impl Waits {
         self.probe_nanos.load(Relaxed).saturating_sub(self.probe_least.load(Relaxed))
     }
 
+    /// The recent time of a log-end probe.
+    pub(crate) fn probe_took(&self) -> Nanos {
+        self.probe_nanos.load(Relaxed)
+    }
+
     /// How long a look-up may wait.
     pub(crate) fn look_wait(&self) -> Nanos {
         self.answer_nanos.load(Relaxed).saturating_mul(LOOK_WAIT_ANSWERS).clamp(*LOOK_WAIT.start(), *LOOK_WAIT.end())

@@ -24,6 +24,7 @@ mod exclusions;
 mod figures;
 mod found_rows;
 mod queries;
+mod results;
 mod tracking;
 
 use exclusions::Exclusions;

@@ -1,12 +1,14 @@
 //! Query analytics: what is known of each normalized query.
 
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_types::Reason;
+use freshet_types::{Catalog, Reason, TableId};
 
+use crate::clock::monotonic;
 use crate::latency::Histogram;
 use crate::shared::Shared;
-use crate::statement::registry::NormalizedQuery;
+use crate::statement::registry::{NormalizedQuery, StatementFigures};
 
 /// Figures of one normalized query, or of all that are not listed.
 #[derive(Clone, Debug)]
@@ -25,12 +27,10 @@ pub struct QueryReport {
     pub passed_by_reason: Vec<(&'static str, u64)>,
     /// Why it last passed, or its result was not cached.
     pub reason: Option<Reason>,
-    /// Results cached now.
-    pub entries: u64,
-    /// Results that a commit invalidated.
-    pub invalidated: u64,
-    /// Bytes of all results that were read to be cached.
-    pub cached_bytes: u64,
+    /// Its results.
+    pub results: Results,
+    /// When it was seen first and last, in seconds since 1970. The last is when the figures were first read to be these.
+    pub seen: [u64; 2],
     /// How long hits took.
     pub hit_latency: Histogram,
     /// How long the database took, for fills and for what passed, with the round trip.
@@ -41,13 +41,63 @@ pub struct QueryReport {
     pub saved_seconds: f64,
 }
 
+/// The results of a statement.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// Cached now.
+    pub entries: u64,
+    /// Bytes of all that were read to be cached.
+    pub cached_bytes: u64,
+    /// Those that a commit invalidated.
+    pub invalidated: u64,
+    /// By which tables, those with most first, with how many each: a few at most.
+    pub invalidated_by: Vec<(String, u64)>,
+    /// Rows that were returned or changed.
+    pub rows: Rows,
+    /// How old they are when they are hit, in seconds, on average: estimated.
+    pub hit_age_seconds: f64,
+    /// The hit ratio above which caching pays; None: not known.
+    pub break_even_hit_ratio: Option<f64>,
+}
+
+impl Results {
+    fn of(figures: &StatementFigures, hits: u64, catalog: &Catalog) -> Self {
+        let results = &figures.results;
+        let (at_hits, [database, affected]) = (results.at_hits(hits, monotonic()), results.database_rows());
+        let mut invalidated = results.invalidated();
+        invalidated.by_table.sort_by_key(|(_, count)| Reverse(*count));
+        Self {
+            entries: results.entries.load(Relaxed),
+            cached_bytes: results.bytes.load(Relaxed),
+            invalidated: invalidated.count,
+            invalidated_by: invalidated.by_table.iter().map(|(table, n)| (name_of(catalog, *table), *n)).collect(),
+            rows: Rows { hits: at_hits.rows, database, affected },
+            hit_age_seconds: at_hits.age,
+            break_even_hit_ratio: figures.worth.break_even(figures.hits()),
+        }
+    }
+}
+
+/// Rows that a statement has returned or changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rows {
+    /// From the cache, estimated: each entry's hits by its rows.
+    pub hits: u64,
+    /// From the database. On PostgreSQL only those of results that were to be cached.
+    pub database: u64,
+    /// Rows that the database says were changed. On PostgreSQL always 0.
+    pub affected: u64,
+}
+
 impl QueryReport {
-    fn of(query: &NormalizedQuery) -> Self {
+    fn of(query: &NormalizedQuery, catalog: &Catalog) -> Self {
         let figures = &query.figures;
         let (filled, passed) = (figures.fill_answers.read(), figures.pass_answers.read());
         let hit_latency = figures.hits.read();
         let (hits, each_fill) = (hit_latency.count(), figures.fill_answers.mean() as f64 / 1e9);
         Self {
+            results: Results::of(figures, hits, catalog),
+            seen: figures.seen.read(figures.calls()),
             digest: query.digest_text(),
             query: query.text.to_string(),
             hits,
@@ -55,9 +105,6 @@ impl QueryReport {
             passed: figures.passed.load(Relaxed),
             passed_by_reason: figures.passed_by_reason(),
             reason: figures.reason(),
-            entries: figures.entries.load(Relaxed),
-            invalidated: figures.invalidated.load(Relaxed),
-            cached_bytes: figures.cached_bytes.load(Relaxed),
             saved_seconds: (each_fill - hit_latency.mean() / 1e6) * hits as f64,
             hit_latency,
             database_seconds: filled.seconds + passed.seconds,
@@ -76,13 +123,16 @@ impl QueryReport {
             passed: metrics.passed(),
             passed_by_reason: metrics.passed_by_reason().iter().map(|passed| (passed.reason, passed.count)).collect(),
             reason: None,
-            entries: shared.cache.levels(shared.clock.now()).entries,
-            invalidated: shared.cache.counters().invalidated.load(Relaxed),
-            cached_bytes: 0,
+            results: Results {
+                entries: shared.cache.levels(shared.clock.now()).entries,
+                invalidated: shared.cache.counters().invalidated.load(Relaxed),
+                ..Results::default()
+            },
             hit_latency: metrics.hit_latency().histogram,
             database_seconds: answers.seconds,
             database_latency: answers.histogram,
             saved_seconds: 0.0,
+            seen: [0; 2],
         }
     }
 
@@ -92,8 +142,8 @@ impl QueryReport {
             (&mut self.hits, listed.hits),
             (&mut self.fills, listed.fills),
             (&mut self.passed, listed.passed),
-            (&mut self.entries, listed.entries),
-            (&mut self.invalidated, listed.invalidated),
+            (&mut self.results.entries, listed.results.entries),
+            (&mut self.results.invalidated, listed.results.invalidated),
         ] {
             *all = all.saturating_sub(part);
         }
@@ -120,6 +170,13 @@ impl QueryReport {
     pub fn hit_ratio(&self) -> f64 {
         self.hits as f64 / self.calls().max(1) as f64
     }
+}
+
+/// Schema and name of a table; of one that is gone its number.
+fn name_of(catalog: &Catalog, table: TableId) -> String {
+    catalog
+        .table(table)
+        .map_or_else(|| format!("(table {})", table.0), |table| format!("{}.{}", table.schema, table.name))
 }
 
 /// What would make a statement cacheable that passes.
@@ -176,7 +233,9 @@ impl Shared {
     pub fn query_reports(&self, max: usize) -> Vec<QueryReport> {
         // Read first: what is executed meanwhile is not taken for a statement that is left out.
         let mut left_out = QueryReport::of_all(self);
-        let mut all: Vec<QueryReport> = self.registry.queries().iter().map(|query| QueryReport::of(query)).collect();
+        let catalog = self.catalog.load();
+        let queries = self.registry.queries();
+        let mut all: Vec<QueryReport> = queries.iter().map(|query| QueryReport::of(query, &catalog)).collect();
         all.retain(|report| report.calls() > 0);
         all.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
         let more = self.registry.queries_evicted() + all.len().saturating_sub(max) as u64;

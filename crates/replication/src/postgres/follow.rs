@@ -55,7 +55,7 @@ impl Family for Postgres {
         let (slot, version_num) = (keeper.slot().clone(), keeper.identity().server_version_num);
         let passed = tokio::select! {
             biased;
-            fault = keeper.watch() => return Err(fault),
+            fault = keeper.watch(|_| ()) => return Err(fault),
             start = setup::start(client, &self.config, &slot, version_num) => start?,
         };
         Ok(Progress { slot, walsender: String::new(), passed, assembler: Assembler::default() })
@@ -88,7 +88,7 @@ impl Family for Postgres {
         let mut session = Session::new(client, sink, progress, self.config.silence_max);
         tokio::select! {
             biased;
-            fault = keeper.watch() => fault,
+            fault = keeper.watch(|bytes| sink.retained(bytes)) => fault,
             fault = session.run(control) => fault,
         }
     }

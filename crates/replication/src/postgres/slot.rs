@@ -242,17 +242,18 @@ impl Keeper {
         Ok(self.query(&sql).await? == [[Some("true".to_owned())]])
     }
 
-    /// Returns once a limit of the slot is exceeded.
-    pub(crate) async fn watch(&mut self) -> Fault {
+    /// Returns once a limit of the slot is exceeded. `retained` is told how many bytes of the log it holds.
+    pub(crate) async fn watch(&mut self, retained: impl Fn(u64)) -> Fault {
         let limits = self.config.slot.clone();
         let mut behind = None;
         loop {
             // The first read opens the connection, while the name certainly leads to the stream's server. A failed read is repeated at the next
             // interval; if the server has died, the stream has ended, too.
-            if let Ok(Some(look)) = self.look().await
-                && let Some(fault) = look.judge(&limits, &mut behind)
-            {
-                return fault;
+            if let Ok(Some(look)) = self.look().await {
+                retained(look.held_bytes);
+                if let Some(fault) = look.judge(&limits, &mut behind) {
+                    return fault;
+                }
             }
             sleep(WATCH_EVERY.min(limits.lag_max / 4)).await;
         }

@@ -1,13 +1,14 @@
 //! The statements Freshet answers itself.
 //!
 //! They come over the client's ordinary connection, so every statement is looked at: texts that start with none of
-//! SHOW, EXPLAIN, FRESHET and RELOAD must be told apart within a few instructions.
+//! SHOW, EXPLAIN, FRESHET and RELOAD must be told apart within a few instructions. On MySQL and MariaDB a new SELECT is searched for one word more.
 
 use freshet_types::Dialect;
 
 use crate::lex::mysql;
 use crate::lex::postgres::{Kind, Token};
 use crate::lex::tokens::Tokens;
+use crate::statement::stats_query::{StatsStatement, stats_statement};
 
 /// Less memory than this is a mistake.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
@@ -41,6 +42,8 @@ pub enum Admin {
     QueryCacheStatus(String),
     /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'` with its pattern, which matches only such names.
     QueryCacheVariables(String),
+    /// MySQL and MariaDB: a SELECT on one of ProxySQL's tables of statistics.
+    Stats(Box<StatsStatement>),
 }
 
 /// Recognises an admin statement. None: it is not one. Err: it begins like one but is malformed (message for the client).
@@ -52,6 +55,9 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
         | [b'f' | b'F', b'r' | b'R', ..]
         | [b'r' | b'R', b'e' | b'E', b'l' | b'L', b'o' | b'O', ..]
         | [b'-' | b'/' | b'#', ..] => {}
+        [b's' | b'S', b'e' | b'E', ..] if dialect.is_mysql_family() => {
+            return stats_statement(text).map(|stats| Ok(Admin::Stats(Box::new(stats))));
+        }
         _ => return None,
     }
     let mut tokens = Tokens::of(dialect, text);

@@ -15,6 +15,7 @@ pub(crate) mod parse;
 pub(crate) mod parser_bounds;
 pub(crate) mod relations;
 pub(crate) mod show_setting;
+pub(crate) mod stats_query;
 pub(crate) mod template;
 pub(crate) mod temporary;
 pub(crate) mod transaction;

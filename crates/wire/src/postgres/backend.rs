@@ -171,6 +171,13 @@ pub fn put_text_description(out: &mut Vec<u8>, columns: &[&str]) {
     put_row_description(out, columns);
 }
 
+/// The rows of an answer that ends with `CommandComplete`, by its tag; 0 if it ends otherwise.
+pub fn rows_of(frames: &[u8]) -> u64 {
+    let [before @ .., 0] = frames else { return 0 };
+    let tag = before.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    std::str::from_utf8(tag).ok().and_then(|count| count.parse().ok()).unwrap_or_default()
+}
+
 /// Appends a result of text columns: `RowDescription` if wanted, the rows, `CommandComplete`.
 pub fn put_text_result(out: &mut Vec<u8>, columns: &[&str], rows: &[Vec<String>], describe: bool) {
     if describe {
@@ -220,6 +227,7 @@ mod tests {
             out,
             b"T\0\0\0\x1a\0\x01a\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0D\0\0\0\x0b\0\x01\0\0\0\x01xC\0\0\0\x0dSELECT 1\0"
         );
+        assert_eq!((rows_of(&out), rows_of(b"s\0\0\0\x04"), rows_of(b"C\0\0\0\x0aBEGIN\0")), (1, 0, 0));
         out.clear();
         put_error(&mut out, "FATAL", "08006", "no");
         assert_eq!(out, b"E\0\0\0\x1eSFATAL\0VFATAL\0C08006\0Mno\0\0");

@@ -41,6 +41,10 @@ fn agree(queries: &Rows, advice: &Rows, http: SocketAddr) -> Result<()> {
     let film = listed(queries, "from film where id")?;
     let (hits, fills) = (number(film, 2)?, number(film, 3)?);
     ensure!(hits >= 20.0 && fills >= 1.0 && number(film, 5)? > 0.5, "{film:?}");
+    // Each answer has one row.
+    ensure!(film[16] == film[2] && number(film, 17)? >= fills, "rows: {film:?}");
+    ensure!(number(film, 18)? >= 0.0 && (0.0..=1.0).contains(&number(film, 19)?), "{film:?}");
+    ensure!(film[20].contains("film "), "the table that invalidated: {film:?}");
     ensure!(number(film, 9)? > 0.0 && number(film, 10)? >= number(film, 9)?, "latency of hits: {film:?}");
     let asleep = listed(queries, "sleep")?;
     // What slept for 50 ms is in the bucket that begins at 33 ms.
@@ -58,6 +62,8 @@ fn agree(queries: &Rows, advice: &Rows, http: SocketAddr) -> Result<()> {
 
     let all = json(http, "/api/queries")?;
     let same = all.iter().find(|query| query["digest"] == film[0].as_str()).with_context(|| format!("{all:?}"))?;
+    let is_alike = same["hit_rows"].as_f64() == Some(hits) && same["break_even_hit_ratio"].is_f64();
+    ensure!(is_alike && same["invalidated_by"].as_object().is_some_and(|tables| tables.len() == 1), "{same}");
     ensure!(same["hits"].as_f64() == Some(hits) && same["hit_latency"]["count"].as_f64() == Some(hits), "{same}");
     let slept = all.iter().find(|query| query["digest"] == asleep[0].as_str()).with_context(|| format!("{all:?}"))?;
     ensure!(slept["passed_by_reason"]["function"] == 2, "{slept}");
@@ -156,6 +162,13 @@ fn of_mysql(kind: Kind) -> Result<()> {
         let cells = |row: Vec<Option<String>>| row.into_iter().map(Option::unwrap_or_default).collect();
         Ok(c.query(sql)?.rows().into_iter().map(cells).collect())
     };
+    eventually(PATIENCE, || {
+        ask(READ)?;
+        ask("UPDATE film SET title = CONCAT(title, '.') WHERE id = 1")?;
+        let queries = ask("SHOW FRESHET QUERIES")?;
+        ensure!(listed(&queries, "from film where id")?[7] != "0", "not invalidated: {queries:?}");
+        Ok(())
+    })?;
     agree(&ask("SHOW FRESHET QUERIES")?, &ask("SHOW ADVICE")?, pair.freshet.http)?;
     others().try_for_each(|sql| ask(&sql).map(drop))?;
     leave_out(&ask("SHOW FRESHET QUERIES")?, pair.freshet.http)?;

@@ -13,6 +13,7 @@ mod logs;
 mod memory;
 mod outcomes;
 mod prometheus;
+mod proxysql;
 mod query_log;
 mod quiet;
 mod rules;

@@ -147,5 +147,16 @@ fn of_mariadb() -> Result<()> {
         ensure_hits(&pair.freshet, 10, || (0..10).try_for_each(|_| client.query(READ).map(drop)))
     })?;
     client.query("select sleep(0.03)")?;
-    is_read(&log, pair.login().user)
+    is_read(&log, pair.login().user)?;
+    let text = log.text();
+    ensure!(text.contains("  Id: ") && !text.contains("  Id: 0\n"), "no number of the session: {text}");
+    // The schema is the one in force.
+    client.query("USE information_schema")?;
+    client.query("select sleep(0.02), 'elsewhere'")?;
+    eventually(PATIENCE, || {
+        let text = log.text();
+        let last = text.rsplit("# User@Host").next().unwrap_or_default();
+        ensure!(last.starts_with(": ") && last.contains("# Schema: information_schema "), "{text}");
+        Ok(())
+    })
 }

@@ -83,12 +83,18 @@ impl Metrics {
     }
 }
 
-/// The name of a sample without the label of the database, and that.
+/// The name of a sample without the labels of its database, and the database's name.
 fn without_database(name: &str) -> (String, String) {
-    let Some((before, rest)) = name.split_once("database=\"") else { return (name.to_owned(), String::new()) };
-    let (database, behind) = rest.split_once('"').unwrap_or((rest, ""));
+    let (name, database) = without_label(name, "database=\"");
+    (without_label(&name, "protocol=\"").0, database)
+}
+
+/// The name of a sample without one label, and its value.
+fn without_label(name: &str, label: &str) -> (String, String) {
+    let Some((before, rest)) = name.split_once(label) else { return (name.to_owned(), String::new()) };
+    let (value, behind) = rest.split_once('"').unwrap_or((rest, ""));
     let labels = format!("{}{}", before.trim_end_matches(','), behind);
-    (labels.replace("{,", "{").replace("{}", ""), database.to_owned())
+    (labels.replace("{,", "{").replace("{}", ""), value.to_owned())
 }
 
 #[test]
@@ -97,6 +103,7 @@ fn the_label_of_the_database_is_taken_off() {
         ("hits", "hits"),
         ("hits{database=\"a\"}", "hits"),
         ("passed{database=\"a\",reason=\"x\"}", "passed{reason=\"x\"}"),
+        ("passed{database=\"a\",protocol=\"mysql\",reason=\"x\"}", "passed{reason=\"x\"}"),
         ("bucket{le=\"1\",database=\"a\"}", "bucket{le=\"1\"}"),
     ] {
         assert_eq!(without_database(name).0, plain);

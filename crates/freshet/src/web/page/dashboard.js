@@ -288,12 +288,20 @@ function details(query) {
     ["database: median, 99%", `${duration(query.database_latency.p50_seconds)}, ${duration(query.database_latency.p99_seconds)}`],
     ["time at database", duration(query.database_seconds)],
     ["time saved", duration(query.saved_seconds)],
+    ["rows: cache, database", `${count(query.hit_rows)}, ${count(query.database_rows)}`],
+    ["age at hits, mean", duration(query.hit_age_seconds)],
+    ["break-even hit ratio", query.break_even_hit_ratio === null ? "–" : percent(query.break_even_hit_ratio)],
   ];
   const parts = [element("pre", null, query.query), element("dl", { class: "facts" }, ...pairs(facts))];
   const reasons = Object.entries(query.passed_by_reason).sort((a, b) => b[1] - a[1]);
   if (reasons.length) {
     const text = reasons.map(([reason, times]) => `${reason.replaceAll("_", " ")} (${count(times)} times)`).join(", ");
     parts.push(element("p", { class: "why" }, element("b", null, "Passed: "), text, "."));
+  }
+  const tables = Object.entries(query.invalidated_by).sort((a, b) => b[1] - a[1]);
+  if (tables.length) {
+    const text = tables.map(([table, times]) => `${table} (${count(times)} results)`).join(", ");
+    parts.push(element("p", { class: "why" }, element("b", null, "Invalidated by changes of: "), text, "."));
   }
   if (query.reason) parts.push(element("p", { class: "why" }, element("b", null, "Last reason: "), query.reason));
   const remedy = advice.get(query.digest)?.remedy;

@@ -138,6 +138,7 @@ impl Refusal {
 
     /// The upstream refused, or cannot be reached. An unauthenticated client does not learn the database's address.
     fn of_upstream(error: &ConnectError, shared: &MySql) -> Self {
+        shared.metrics.upstream_failures.fetch_add(1, Relaxed);
         if let ConnectError::Refused(error) = error {
             let message = error.message.clone();
             // Without a SQLSTATE, as the servers send it in place of their handshake.

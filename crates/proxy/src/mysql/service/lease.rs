@@ -83,6 +83,7 @@ impl Lease {
             return Err(ServiceError::LogReset);
         }
         self.last = Some(end);
+        mysql.log_lag.note_end(end.lsn);
         for result in complete {
             mysql.install(result, end);
         }

@@ -78,6 +78,7 @@ use crate::mysql::session::watermark::SessionWatermark;
 use crate::peer::Peer;
 use crate::server::access::Incoming;
 use crate::server::query_log::{Record, Who};
+use crate::server::sessions::{About, Link};
 use crate::session::body::Body;
 use crate::session::wait_queue::Patience;
 use crate::statement::registry::NormalizedQuery;
@@ -161,22 +162,37 @@ pub(crate) async fn serve(socket: Incoming, shared: Arc<MySql>, worker: usize) {
 }
 
 async fn converse(admitted: Admitted, shared: &Arc<MySql>, worker: usize) -> Result<(), SessionError> {
+    let listed = shared.sessions.begin(about(&admitted));
     let _woken = shared.switches.enlist().await;
-    let mut session = Session::new(admitted, shared.clone(), worker);
+    let mut session = Session::new(admitted, shared.clone(), (worker, listed.link.clone()));
     let ended = session.run().await;
+    session.answered();
     // What is in the output is the client's, whatever ended the session.
     let _ = session.farewell().await;
     ended
 }
 
+fn about(admitted: &Admitted) -> About {
+    let (client, server) = (admitted.client.socket(), admitted.upstream.socket());
+    About {
+        user: admitted.about.user.clone(),
+        database: admitted.about.database.clone().unwrap_or_default(),
+        application_name: admitted.about.application.clone(),
+        client: client.addresses(),
+        server: server.addresses(),
+        tls: (client.is_encrypted(), server.is_encrypted()),
+        ..About::default()
+    }
+}
+
 impl Session {
-    fn new(admitted: Admitted, shared: Arc<MySql>, worker: usize) -> Self {
+    fn new(admitted: Admitted, shared: Arc<MySql>, (worker, link): (usize, Arc<Link>)) -> Self {
         let Admitted { client, upstream, about } = admitted;
         let mut session = Self {
             shared,
             worker,
             client,
-            server: ServerConnection::new(upstream, about),
+            server: ServerConnection::new(upstream, about, link),
             status: Status::AUTOCOMMIT,
             transaction: TransactionState::default(),
             track: Track::default(),
@@ -214,6 +230,13 @@ impl Session {
         self.server.about.capabilities
     }
 
+    /// The server has answered a statement.
+    fn answered(&mut self) {
+        self.server.link.end_running();
+        let from_server = self.server.socket().traffic;
+        self.server.link.note_traffic(self.client.traffic, from_server);
+    }
+
     fn count_passed(&self, reason: &Reason) {
         if let Some(counters) = self.counters() {
             counters.count_passed(reason);
@@ -240,8 +263,9 @@ impl Session {
     fn log_query(&self, query: &Arc<NormalizedQuery>, took: Nanos, hit: Option<usize>) {
         self.shared.settings.query_log.note(|| {
             let (user, address) = (self.server.about.user.clone(), self.client.socket().peer_ip());
-            let database = self.server.about.database.clone().unwrap_or_default();
-            Record { who: Who { id: 0, user, database, address }, query: query.clone(), took, hit }
+            // Empty where it is not known: the session may have chosen another one since its login.
+            let database = self.server.who().database.to_owned();
+            Record { who: Who { id: self.server.link.id, user, database, address }, query: query.clone(), took, hit }
         });
     }
 

@@ -4,6 +4,7 @@
 //! in force there. The session keeps it in one field and reaches the server through it alone, so that this state can only be used
 //! together with the socket that it describes.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use freshet_wire::mysql::response::Done;
@@ -15,6 +16,7 @@ use crate::mysql::session::prepared::Prepareds;
 use crate::mysql::session::settings::{Settings, put_query};
 use crate::peer::Peer;
 use crate::rules::Who;
+use crate::server::sessions::Link;
 use crate::shared::Shared;
 use crate::statement::registry::Tracking;
 
@@ -25,6 +27,8 @@ pub(super) struct ServerConnection {
     deaf: bool,
     /// What the login told; the user and the plugin change with COM_CHANGE_USER.
     pub(super) about: About,
+    /// The session's entry in the list of sessions.
+    pub(super) link: Arc<Link>,
     /// Those of `about.capabilities` on which the form of answers depends.
     pub(super) shaping: u8,
     /// The statements that are prepared there.
@@ -41,7 +45,7 @@ pub(super) struct ServerConnection {
 
 impl ServerConnection {
     /// A connection after a login.
-    pub(super) fn new(socket: Peer, about: About) -> Self {
+    pub(super) fn new(socket: Peer, about: About, link: Arc<Link>) -> Self {
         Self {
             socket,
             deaf: false,
@@ -52,6 +56,7 @@ impl ServerConnection {
             answer_from: 1,
             last_words: Vec::new(),
             about,
+            link,
         }
     }
 

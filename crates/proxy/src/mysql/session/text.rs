@@ -154,8 +154,11 @@ impl Session {
         let leaves = self.leaves(statement);
         self.replay.overtaken_by(leaves);
         let (was, passes, sent_at) = (self.status, fill.is_none(), self.now());
+        self.server.link.begin_running(statement.query.digest, sent_at);
         let done = self.answer(kind, To::Client { fill: Some(&mut fill), impure: mark.writes }).await?;
+        self.answered();
         let took = self.now().saturating_sub(sent_at);
+        statement.query.figures.results.answered(done.rows, done.affected_rows);
         if self.shared.settings.query_log.wants(took) {
             self.log_query(&statement.query, took, None);
         }
@@ -177,7 +180,9 @@ impl Session {
         self.before_sending(Mark::UNKNOWN, None);
         self.replay.unknown();
         let was = self.status;
+        self.server.link.begin_running(0, self.now());
         let done = self.answer(kind, To::Client { fill: None, impure: true }).await?;
+        self.answered();
         let mark = mark_of_words(self.at_hand.unread.as_deref());
         self.after(&mark, None, &done, was).await
     }
@@ -217,7 +222,8 @@ impl Session {
                 return Ok(Decided::pass(None, if writes { Reason::NotSelect } else { reason }));
             }
         };
-        if let Some(admin) = &statement.admin {
+        let user = &self.server.about.user;
+        if let Some(admin) = statement.admin.as_ref().filter(|admin| admin::is_answered(&self.shared, user, admin)) {
             self.answer_admin(admin, Form::Text).await?;
             return Ok(Decided::hit());
         }
@@ -399,10 +405,9 @@ impl Session {
         let shape = Shape { capabilities: self.server.about.capabilities, status: self.status, form };
         let out = self.client.output.buffer();
         match answer {
-            Ok(table) => {
-                let rows: Vec<Vec<Option<String>>> =
-                    table.rows.into_iter().map(|row| row.into_iter().map(Some).collect()).collect();
-                put_text_result(out, shape, table.columns, &rows);
+            Ok((columns, rows)) => {
+                let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+                put_text_result(out, shape, &columns, &rows);
             }
             Err((code, sqlstate, message)) => put_error(out, &mut 1, code, Some(sqlstate), &message),
         }

@@ -123,6 +123,7 @@ impl Lease {
             shared.want_flush(lsn);
         }
         let end = End { epoch, lsn };
+        shared.log_lag.note_end(lsn);
         shared.cache.prove(epoch, &visible);
         // They were added later, each under the configuration at that time.
         if shared.reloads.noticed() == before {

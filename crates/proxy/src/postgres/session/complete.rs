@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use freshet_types::{Nanos, Visible};
+use freshet_wire::postgres::backend;
 
 use crate::postgres::session::unit::{Answer, Fill};
 use crate::session::body::Body;
@@ -61,7 +62,9 @@ impl CompleteFills {
             let Answer { shown, moving, took, .. } = answer;
             let told = shown.map(|shown| shown.tags(&frames, join_keys.as_deref_mut()));
             let reached = moving.and_then(|moving| moving.reached(&frames));
-            let mut body = Body::new(frames, source, started, took);
+            let rows = backend::rows_of(&frames);
+            source.query.figures.results.answered(rows, 0);
+            let mut body = Body::new(frames, rows, source, (started, took));
             body.reached = reached;
             let stage = Read { told, body, refreshed: false };
             PendingFill { permit, join_keys, proof: proof.clone(), expected, stage }

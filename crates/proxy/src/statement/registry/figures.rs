@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use freshet_cache::admission::{Hits, Worth};
 use freshet_types::{Nanos, Reason};
@@ -9,6 +10,7 @@ use freshet_types::{Nanos, Reason};
 use crate::latency::HitLatency;
 use crate::metrics::{Answers, ByReason};
 use crate::statement::registry::NormalizedQuery;
+use crate::statement::registry::results::ResultFigures;
 
 /// The figures of one normalized query, for SHOW and the metrics.
 #[derive(Debug, Default)]
@@ -27,12 +29,10 @@ pub(crate) struct StatementFigures {
     pub(crate) fill_answers: Answers,
     /// The same for what passed.
     pub(crate) pass_answers: Answers,
-    /// Bytes of the results that were cached.
-    pub(crate) cached_bytes: AtomicU64,
-    /// Results that a commit invalidated.
-    pub(crate) invalidated: AtomicU64,
-    /// Entries now.
-    pub(crate) entries: AtomicU64,
+    /// Its results.
+    pub(crate) results: ResultFigures,
+    /// When it was executed first and last.
+    pub(crate) seen: Seen,
     /// Useless key queries in a row, and those that were skipped for that.
     pub(crate) coarse: AtomicU32,
     /// The same for member keys, and for results that could not be cached since rows left meanwhile.
@@ -43,6 +43,36 @@ pub(crate) struct StatementFigures {
     reasons: Mutex<Reasons>,
     /// See [`NormalizedQuery::not_cached`].
     not_cached: Mutex<Option<Reason>>,
+}
+
+/// When a statement was seen, in seconds since 1970.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    first: u64,
+    last: AtomicU64,
+    /// The calls when `last` was set.
+    calls: AtomicU64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let now = unix_seconds();
+        Self { first: now, last: AtomicU64::new(now), calls: AtomicU64::new(0) }
+    }
+}
+
+impl Seen {
+    /// When it was first seen, and when its calls were first read to be so many: a hit does not note the time.
+    pub(crate) fn read(&self, calls: u64) -> [u64; 2] {
+        if self.calls.swap(calls, Relaxed) != calls {
+            self.last.store(unix_seconds(), Relaxed);
+        }
+        [self.first, self.last.load(Relaxed)]
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[derive(Debug, Default)]

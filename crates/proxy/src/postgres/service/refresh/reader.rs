@@ -226,7 +226,8 @@ impl Reader {
         let told = shown.map(|shown| shown.tags(&frames, join_keys.as_mut()));
         let own = job.source.query.figures.worth.own(took, shared.waits.turn());
         let reached = moving.and_then(|moving| moving.reached(&frames));
-        let mut body = Body::new(frames, job.source.clone(), started, own);
+        let rows = backend::rows_of(&frames);
+        let mut body = Body::new(frames, rows, job.source.clone(), (started, own));
         body.reached = reached;
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
