@@ -54,7 +54,8 @@ pub struct Entry<P> {
     /// The payload for the reader.
     pub payload: P,
     origin: Origin,
-    /// The entry is served once the stream has passed this position: the log end after its query, or a later fence.
+    /// The entry is served once the stream has passed this position: the log end after its query, or a later fence. With [`BY_TIME`]: until when it is
+    /// served, whatever the stream has passed. So the look-up of other entries need not ask for that.
     servable_from: AtomicU64,
     weight: u64,
     /// Hits since the eviction policy last fetched them.
@@ -62,6 +63,9 @@ pub struct Entry<P> {
     /// Its index in the eviction policy.
     pub(crate) place: AtomicUsize,
 }
+
+/// No log reaches this position.
+const BY_TIME: u64 = 1 << 63;
 
 /// The origin of an entry.
 #[derive(Clone, Copy, Debug)]
@@ -85,13 +89,15 @@ impl<P: Payload> Entry<P> {
     /// The counters of an `Arc`.
     const COUNTERS_BYTES: usize = 16;
 
-    pub(crate) fn new(payload: P, flight: &Flight, origin: Origin) -> Self {
+    /// `until`: see [`Self::until`].
+    pub(crate) fn new(payload: P, flight: &Flight, origin: Origin, until: Option<Nanos>) -> Self {
         let bytes = Self::ENTRY_BYTES
             + block_bytes(Self::COUNTERS_BYTES + std::mem::size_of::<Self>())
             + payload.heap_bytes()
             + block_bytes(Self::COUNTERS_BYTES + flight.key.len())
             + flight.tags_bytes;
-        let servable_from = AtomicU64::new(origin.read_end.max(flight.fence).0);
+        let servable_from = until.map_or(origin.read_end.max(flight.fence).0, |until| BY_TIME | until);
+        let servable_from = AtomicU64::new(servable_from);
         let (uses, place) = (AtomicU32::new(0), AtomicUsize::new(0));
         Self { payload, origin, servable_from, weight: bytes as u64, uses, place }
     }
@@ -121,6 +127,16 @@ impl<P: Payload> Entry<P> {
         self.origin.epoch == seen.epoch
             && seen.applied.0 >= self.servable_from.load(SeqCst)
             && seen.catalog_as_of >= self.origin.catalog_since
+    }
+
+    /// Until when it is served in its epoch, if that is a matter of time alone. It is not [`Self::servable`] then.
+    pub(crate) fn until(&self) -> Option<Nanos> {
+        let from = self.servable_from.load(SeqCst);
+        (from & BY_TIME != 0).then_some(from & !BY_TIME)
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.origin.epoch
     }
 
     /// Whether everything that its query may have seen was proven visible at that time.

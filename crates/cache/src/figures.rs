@@ -25,6 +25,8 @@ pub struct Counters {
     pub flushed: AtomicU64,
     /// Commits delivered by the stream.
     pub commits: AtomicU64,
+    /// Look-ups that found a result which is served for a time.
+    pub hits_by_ttl: AtomicU64,
 }
 
 /// The current levels.

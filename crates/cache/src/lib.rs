@@ -32,6 +32,7 @@
 
 pub mod admission;
 mod blocks;
+mod by_time;
 mod core;
 mod entry;
 mod eviction_policy;
@@ -126,7 +127,7 @@ impl<P: Payload> Cache<P> {
         };
         let Some(entry) = self.store.get(key).filter(|entry| entry.payload.is_served()) else { return Lookup::Miss };
         if !entry.servable(&seen) && !self.faults.ignore_read_end {
-            return Lookup::Bypass(Reason::NotYetApplied);
+            return self.lookup_by_time(entry, seen.epoch, watermark, now);
         }
         if let Some(snapshot) = &watermark.snapshot {
             // The commits that match the entry are then exactly those of the snapshot.
@@ -152,8 +153,7 @@ impl<P: Payload> Cache<P> {
         self.store.missed(key)
     }
 
-    /// Whether the cache would store a result of this size and database time. Its miss must just have been counted.
-    /// False if the entries that it would replace are worth more.
+    /// Whether a result of this size and database time, whose miss was just counted, is worth what it would replace.
     pub fn would_keep(&self, key: &[u8], bytes: u64, nanos: Nanos) -> bool {
         self.store.would_keep(key, bytes, nanos)
     }

@@ -38,6 +38,8 @@ pub struct FillPermit<P: Payload> {
     /// Bytes reserved for the result while it is read.
     reserved: u64,
     catalog_since: Nanos,
+    /// See [`Cache::begin_fill_until`].
+    until: Option<Nanos>,
 }
 
 impl<P: Payload> FillPermit<P> {
@@ -45,7 +47,13 @@ impl<P: Payload> FillPermit<P> {
     const FREE_BYTES: u64 = 16 << 10;
 
     pub(crate) fn new(cache: Arc<Cache<P>>, begun: Begun, started: Nanos) -> Self {
-        Self { cache, begun, started, deferred: None, ended: false, reserved: 0, catalog_since: 0 }
+        Self { cache, begun, started, deferred: None, ended: false, reserved: 0, catalog_since: 0, until: None }
+    }
+
+    /// The result is served until this time.
+    pub(crate) fn lasting(mut self, until: Nanos) -> Self {
+        self.until = Some(until);
+        self
     }
 
     /// The result has been read and may show a redefinition that no check of the catalogue has found. The entry is
@@ -163,7 +171,7 @@ impl<P: Payload> FillPermit<P> {
         };
         let (started, catalog_since) = (self.started, self.catalog_since);
         let origin = Origin { id, epoch, read_end, started, publications, catalog_since };
-        let entry = Entry::new(payload, &flight, origin);
+        let entry = Entry::new(payload, &flight, origin, self.until);
         if entry.weight() > cache.budget.entry_bytes_max() {
             core.forget(id);
             cache.counters.too_large.fetch_add(1, Relaxed);

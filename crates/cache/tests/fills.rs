@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Cache, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark};
+use freshet_cache::{
+    Cache, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, SnapshotBounds, Watermark,
+};
 use freshet_types::{
-    CatalogVersion, ChangeSet, Columns, Commit, CommitId, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible,
+    CatalogVersion, ChangeSet, Columns, Commit, CommitId, End, Lsn, Reason, RowSet, Snapshot, TableId, Tag, Visible,
 };
 
 #[derive(Debug, PartialEq)]
@@ -57,4 +59,26 @@ fn a_later_fill_replaces_the_entry_of_an_earlier_one() {
     cache.validate();
     assert!(matches!(cache.lookup(b"key", &Watermark::default(), 2), Lookup::Miss));
     assert_eq!(cache.levels(2).bytes, 0);
+}
+
+/// By time alone, but under the lease, and until the epoch ends.
+#[test]
+fn a_result_by_time_is_served_until_then() {
+    let cache = cache();
+    let tags = vec![Tag { table: TABLE, rows: RowSet::Definition, columns: Columns::All }];
+    let request = || FillRequest { tags: tags.clone(), ..request() };
+    let permit = cache.begin_fill_until(request(), 100).expect("a permit");
+    // The stream is not there yet.
+    assert!(matches!(permit.commit(Number(1), None, Lsn(50)), Installed::Stored { .. }));
+    let changes = ChangeSet::Rows(vec![]);
+    cache.apply(Commit { id: CommitId::Xid(100), end: Lsn(20), changes, redefines: false });
+    let late = Watermark { since: 50, ..Watermark::default() };
+    assert!(matches!(cache.lookup(b"key", &late, 99), Lookup::Hit(_)));
+    assert!(matches!(cache.lookup(b"key", &late, 100), Lookup::Miss));
+    let lo = cache.proven().expect("a stream");
+    let snapshot = Watermark { snapshot: Some(SnapshotBounds { lo, since: 1 }), ..Watermark::default() };
+    assert!(matches!(cache.lookup(b"key", &snapshot, 99), Lookup::Bypass(Reason::Snapshot)));
+    assert!(cache.begin_fill_until(FillRequest { snapshot: Some(lo), ..request() }, 100).is_err());
+    cache.disconnected();
+    assert!(matches!(cache.lookup(b"key", &late, 99), Lookup::Bypass(Reason::NoStream)));
 }

@@ -8,6 +8,7 @@ use freshet_sql::{Admin, Modes, ReadSet};
 use freshet_types::{Catalog, Reason};
 
 use crate::latency::Histogram;
+use crate::rules::Who;
 use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::statement::registry::NormalizedQuery;
@@ -18,8 +19,8 @@ const ROWS_MAX: usize = 1000;
 
 /// The session that sent the statement.
 pub(crate) struct Asker<'a> {
-    /// Its session user; empty if not known.
-    pub(crate) user: &'a str,
+    /// Its session user, who is empty if not known, database and application.
+    pub(crate) who: Who<'a>,
     /// Its context, if known.
     pub(crate) context: Option<&'a Context>,
     /// Why it bypasses at the moment, if it does.
@@ -69,6 +70,7 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
             "hit_age_seconds",
             "break_even_hit_ratio",
             "invalidated_by",
+            "ttl_seconds",
         ],
         Admin::ShowAdvice => &["digest", "query", "passed", "database_seconds", "reason", "detail", "remedy"],
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
@@ -96,8 +98,8 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     }
     // These show other users' statements, or change what all sessions get. SET ROLE does not matter here, and SET SESSION AUTHORIZATION is only for
     // superusers: the session user is checked, who could undo both.
-    if !is_admin(shared, asker.user) {
-        let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.user);
+    if !is_admin(shared, asker.who.user) {
+        let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.who.user);
         return Err(AdminError { sqlstate: "42501", message });
     }
     Ok(match admin {
@@ -123,7 +125,7 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
 fn switch(shared: &Shared, asker: &Asker<'_>, on: bool) -> Table {
     let word = |on| if on { "on" } else { "off" };
     if shared.switches.set_bypass(on) != on {
-        tracing::warn!("user \"{}\" has switched the bypass {}", asker.user, word(on));
+        tracing::warn!("user \"{}\" has switched the bypass {}", asker.who.user, word(on));
     }
     table_of_pairs(vec![("bypass", word(on).to_owned())])
 }
@@ -131,7 +133,7 @@ fn switch(shared: &Shared, asker: &Asker<'_>, on: bool) -> Table {
 fn resize(shared: &Shared, asker: &Asker<'_>, bytes: u64) -> Table {
     let before = shared.set_memory(bytes);
     if before != bytes {
-        tracing::info!("user \"{}\" has set the memory limit to {bytes} bytes; it was {before}", asker.user);
+        tracing::info!("user \"{}\" has set the memory limit to {bytes} bytes; it was {before}", asker.who.user);
     }
     table_of_pairs(vec![("memory", bytes.to_string())])
 }
@@ -142,7 +144,7 @@ fn config(shared: &Shared) -> Table {
 }
 
 fn reload(shared: &Shared, asker: &Asker<'_>) -> Result<Table, AdminError> {
-    let changes = shared.console.get().map_or_else(|| Ok(Vec::new()), |console| console.reload(asker.user));
+    let changes = shared.console.get().map_or_else(|| Ok(Vec::new()), |console| console.reload(asker.who.user));
     // PostgreSQL's code for a fault in a configuration file.
     let rows = changes.map_err(|message| AdminError { sqlstate: "F0000", message })?;
     Ok(Table { columns: columns(&Admin::Reload), rows: rows.into_iter().map(Vec::from).collect() })
@@ -217,6 +219,7 @@ fn queries(shared: &Shared) -> Table {
                 .map(|(table, count)| format!("{table} {count}"))
                 .collect::<Vec<_>>()
                 .join(", "),
+            report.ttl_seconds.map_or(String::new(), |seconds| seconds.to_string()),
         ]
     };
     let reports = shared.query_reports(ROWS_MAX);
@@ -305,7 +308,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         Ok((read_set, lines))
     });
     match explained {
-        Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
+        Err(reason) => pairs.extend(explain_by_ttl(shared, asker, query, &reason)),
         Ok((read_set, lines)) => {
             let hidden = (asker.hides)(query, &read_set, &catalog).then_some(&Reason::TemporaryTables);
             let session = context.obstacle.as_ref().or(asker.obstacle.as_ref()).or(hidden);
@@ -339,4 +342,28 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         }
     }
     Ok(table_of_pairs(pairs))
+}
+
+/// Whether a statement that is not cached by itself is cached by a rule.
+fn explain_by_ttl(
+    shared: &Shared,
+    asker: &Asker<'_>,
+    query: &NormalizedQuery,
+    reason: &Reason,
+) -> Vec<(&'static str, String)> {
+    let mut pairs = Vec::new();
+    let ttl = shared.rules.ttl(query.subject(), &asker.who).map(|ttl| format!("{}s", ttl as f64 / 1e9));
+    let Some((ttl, context)) = ttl.zip(asker.context) else {
+        pairs.push(("cached", format!("no: {reason}")));
+        return pairs;
+    };
+    let tags = || query.tags_by_ttl(&shared.catalog.load(), context).map(drop);
+    let overruled = if reason.yields_to_ttl() { tags() } else { Err(reason.clone()) };
+    let (cached, by_ttl) = match overruled {
+        Ok(()) => (format!("for {ttl}, by a rule: changes do not invalidate it, since {reason}"), ttl),
+        Err(other) => (format!("no: {reason}"), format!("the rule cannot overrule: {other}")),
+    };
+    pairs.push(("cached", cached));
+    pairs.push(("ttl", by_ttl));
+    pairs
 }

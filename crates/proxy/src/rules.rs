@@ -6,17 +6,21 @@
 //! ([`crate::session::context`]), and the context is part of every key. So an entry is found only where the same rules hold as where it was
 //! filled, and a result that is never cached is never found. A change of the rules gives all sessions new contexts.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use freshet_sql::NamedTable;
-use freshet_types::Dialect;
+use freshet_types::{Dialect, Nanos};
 use regex::{Regex, RegexBuilder};
 
 /// Limit of a regular expression that is compiled, in bytes.
 const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// The bounds of a rule's `ttl`.
+const TTL: RangeInclusive<Nanos> = 100_000_000..=24 * 3600 * 1_000_000_000;
 
 /// What a rule says of caching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub struct RuleText {
     pub application_name: Option<String>,
     /// What is cached.
     pub cache: Caching,
+    /// For so long a result is served that changes do not invalidate.
+    pub ttl: Option<Nanos>,
     /// The statement is refused with this message.
     pub refuse: Option<String>,
 }
@@ -82,6 +88,9 @@ impl RuleText {
         }
         if let Some(Err(error)) = self.query.as_deref().map(compile) {
             return Some(("query", format!("not a regular expression: {}", last_line(&error.to_string()))));
+        }
+        if self.ttl.is_some_and(|ttl| !TTL.contains(&ttl)) {
+            return Some(("ttl", "expected a time between 100ms and 24h".to_owned()));
         }
         if self.refuse.as_deref().is_some_and(|message| message.contains('\0')) {
             return Some(("refuse", "a message has no zero character".to_owned()));
@@ -110,6 +119,8 @@ pub(crate) struct Who<'a> {
     pub(crate) user: &'a str,
     pub(crate) database: &'a str,
     pub(crate) application: &'a str,
+    /// MySQL and MariaDB: its clock may have been set, so that what reads the clock is of this session alone.
+    pub(crate) sets_clock: bool,
 }
 
 /// What a rule looks at of a normalized query.
@@ -216,7 +227,9 @@ impl RulesInForce {
         let rules = self.rules.load();
         let matching =
             rules.list.iter().enumerate().filter(|(_, rule)| rule.depends_on_session() && rule.matches_session(who));
-        (rules.generation, matching.map(|(at, _)| at.to_string() + " ").collect())
+        let mut class: String = matching.map(|(at, _)| at.to_string() + " ").collect();
+        class.extend(who.sets_clock.then_some("clock"));
+        (rules.generation, class)
     }
 
     fn find(&self, query: Subject<'_>, who: &Who<'_>) -> Option<Arc<Rule>> {
@@ -230,12 +243,22 @@ impl RulesInForce {
         candidates.iter().find(|rule| rule.matches_session(who)).cloned()
     }
 
-    /// What the rules say of caching the results of a statement.
-    pub(crate) fn caching(&self, query: Subject<'_>, who: &Who<'_>) -> Caching {
-        self.find(query, who).map_or(Caching::Auto, |rule| {
+    /// What the rules say of caching the results of a statement, and how long a result is served that changes do not invalidate.
+    pub(crate) fn caching(&self, query: Subject<'_>, who: &Who<'_>) -> (Caching, Option<Nanos>) {
+        self.find(query, who).map_or((Caching::Auto, None), |rule| {
             rule.count();
-            rule.text.cache
+            (rule.text.cache, rule.text.ttl)
         })
+    }
+
+    /// Whether a rule has a `ttl`.
+    pub(crate) fn have_ttl(&self) -> bool {
+        self.generation() > 0 && self.rules.load().list.iter().any(|rule| rule.text.ttl.is_some())
+    }
+
+    /// How long a result of the statement is served that changes do not invalidate.
+    pub(crate) fn ttl(&self, query: Subject<'_>, who: &Who<'_>) -> Option<Nanos> {
+        self.find(query, who)?.text.ttl
     }
 
     /// Whether a rule refuses a statement.
@@ -264,7 +287,7 @@ impl RulesInForce {
             let conditions = conditions.filter_map(|(key, value)| Some(format!("{key} = '{}'", value?)));
             let action = match &rule.text.refuse {
                 Some(message) => format!("refuse = '{message}'"),
-                None => format!("cache = '{}'", rule.text.cache.name()),
+                None => cached(&rule.text),
             };
             let since = rule.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let conditions = conditions.collect::<Vec<_>>().join(", ");
@@ -272,6 +295,13 @@ impl RulesInForce {
         };
         rules.list.iter().enumerate().map(row).collect()
     }
+}
+
+fn cached(rule: &RuleText) -> String {
+    let ttl = rule.ttl.map(|ttl| format!("ttl = '{}'", Duration::from_nanos(ttl).as_secs_f64().to_string() + "s"));
+    let cache = Some(rule.cache).filter(|cache| *cache != Caching::Auto || ttl.is_none());
+    let cache = cache.map(|cache| format!("cache = '{}'", cache.name()));
+    cache.into_iter().chain(ttl).collect::<Vec<_>>().join(", ")
 }
 
 /// The rules that can match nothing, since an earlier one matches all that they match: both numbers.
@@ -325,7 +355,7 @@ mod tests {
         let texts = vec![rule("user", "app"), rule("query", "orders"), rule("application_name", "report")];
         assert!(rules.set(texts.clone()));
         assert!(!rules.set(texts));
-        let class = |user, application| rules.class(&Who { user, database: "d", application });
+        let class = |user, application| rules.class(&Who { user, database: "d", application, sets_clock: false });
         assert_eq!(class("app", "web"), (1, "0 ".to_owned()));
         assert_eq!(class("app", "report"), (1, "0 2 ".to_owned()));
         assert_eq!(class("other", ""), (1, String::new()));

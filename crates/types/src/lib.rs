@@ -8,6 +8,7 @@ mod catalog;
 mod change;
 mod draw;
 mod formula;
+mod overruled;
 mod pattern;
 mod position;
 mod reason;

@@ -7,11 +7,12 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::fault::Fault;
 use crate::config::written::{Written, in_words, nearest};
+use crate::serve::nanos;
 
 /// The key of the tables.
 pub(crate) const KEY: &str = "rule";
 /// The keys of a rule, with what they are.
-pub(crate) const KEYS: [(&str, &str); 8] = [
+pub(crate) const KEYS: [(&str, &str); 9] = [
     ("digest", "The digest of the statement, as SHOW CACHES and SHOW PROXIED QUERIES show it"),
     ("user", "The user that the session has logged in as"),
     ("database", "The database of the session"),
@@ -19,6 +20,7 @@ pub(crate) const KEYS: [(&str, &str); 8] = [
     ("query", "A regular expression for the statement with parameters in place of its constants and without comments"),
     ("application_name", "application_name of the session; MySQL and MariaDB: its attribute program_name"),
     ("cache", "What is cached: as without the rule (auto), always, or never"),
+    ("ttl", "How long a result is served that changes do not invalidate, such as one with the time of day: 10s"),
     ("refuse", "The statement is refused, with this message"),
 ];
 
@@ -81,10 +83,13 @@ fn rule(
         fault(&place, Some(key), text);
     }
     let has = |key: &str| keys.iter().any(|(name, _)| name.get_ref() == key);
-    if has("cache") && has("refuse") {
-        fault(span, None, "a rule has either cache or refuse".to_owned());
-    } else if faults.len() == before && !has("cache") && !has("refuse") {
-        let text = "a rule does nothing without cache or refuse".to_owned();
+    let caches = has("cache") || has("ttl");
+    if caches && has("refuse") {
+        fault(span, None, "a rule has either cache and ttl, or refuse".to_owned());
+    } else if has("ttl") && rule.cache == Caching::Never {
+        fault(span, None, "what is never cached has no ttl".to_owned());
+    } else if faults.len() == before && !caches && !has("refuse") {
+        let text = "a rule does nothing without cache, ttl or refuse".to_owned();
         faults.push((span.clone(), file.fault(span, Some(KEY.to_owned()), text)));
     }
     rule
@@ -100,6 +105,7 @@ fn set(rule: &mut RuleText, key: &str, text: &str) -> Result<(), String> {
         "query" => rule.query = value,
         "application_name" => rule.application_name = value,
         "refuse" => rule.refuse = value,
+        "ttl" => rule.ttl = Some(nanos(text.parse()?)),
         _ => {
             let known = Caching::NAMES.into_iter().find(|(name, _)| *name == text);
             let (_, caching) = known.ok_or_else(|| format!("{text:?}: expected \"auto\", \"always\" or \"never\""))?;
@@ -144,8 +150,17 @@ mod tests {
                 "f.toml:3:9: rule.cache: \"nevr\": expected \"auto\", \"always\" or \"never\"",
                 "f.toml:5:9: rule.query: not a regular expression: unclosed group",
                 "f.toml:8:10: rule.digest: expected a text in quotes, not a number",
-                "f.toml:10:1: a rule has either cache or refuse",
-                "f.toml:13:1: rule: a rule does nothing without cache or refuse",
+                "f.toml:10:1: a rule has either cache and ttl, or refuse",
+                "f.toml:13:1: rule: a rule does nothing without cache, ttl or refuse",
+            ]
+        );
+        assert_eq!(
+            read("[[rule]]\nttl = \"1ms\"\n[[rule]]\nttl = \"soon\"\n[[rule]]\nttl = \"1s\"\ncache = \"never\"\n")
+                .expect_err("faults"),
+            [
+                "f.toml:2:7: rule.ttl: expected a time between 100ms and 24h",
+                "f.toml:4:7: rule.ttl: expected number at 0: a time is 250ms, 1s or 2m",
+                "f.toml:5:1: what is never cached has no ttl",
             ]
         );
         assert_eq!(

@@ -61,6 +61,7 @@ pub(super) fn query_list(shared: &Shared, max: usize) -> Vec<Value> {
             "hit_age_seconds": report.results.hit_age_seconds,
             "break_even_hit_ratio": report.results.break_even_hit_ratio,
             "invalidated_by": invalidated_by,
+            "ttl_seconds": report.ttl_seconds,
             "reason": report.reason.map(|reason| reason.to_string()),
         })
     });

@@ -82,6 +82,12 @@ impl FiguresOfOne {
         let help = "Latency of the database's answers to fills and to statements that passed, with the round trip";
         out.histogram("freshet_database_duration_seconds", help, metrics.answer_latency())?;
         out.counter("freshet_hit_bytes", "Bytes served from the cache", metrics.hit_bytes())?;
+        let by_ttl = self.shared.cache.counters().hits_by_ttl.load(Relaxed);
+        out.counter(
+            "freshet_ttl_hits",
+            "Look-ups that found a result that a rule serves for a time, whatever changes",
+            by_ttl,
+        )?;
         out.counter("freshet_fills", "Statements answered by the database, to be cached", metrics.fills())?;
         out.passed(&self.shared)?;
         out.rule_matches(&self.shared)?;

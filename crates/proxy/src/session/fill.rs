@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use freshet_cache::{Entry, FillPermit, FillRequest, Proven, admission};
-use freshet_sql::{Bound, JoinKeys, Parameter, ReadSet};
+use freshet_sql::{Bound, JoinKeys, Parameter};
 use freshet_types::{Catalog, CatalogVersion, Nanos, Reason, TableId, Tag, Visible};
 
 use crate::metrics::WorkerCounters;
@@ -99,7 +99,7 @@ pub(crate) trait Execution {
     fn limits(&self) -> Option<Limits>;
 
     /// An error if the family does not cache it.
-    fn check(&self, catalog: &Catalog, read_set: &ReadSet) -> Result<(), Reason>;
+    fn check(&self, catalog: &Catalog, tables: &[TableId]) -> Result<(), Reason>;
 
     fn parameters(&self) -> Result<Vec<Parameter<'_>>, Reason>;
 
@@ -136,12 +136,29 @@ pub(crate) struct Miss<'a> {
 impl Miss<'_> {
     /// Registers a fill, before anything is sent. An error: why the answer will not be cached.
     pub(crate) fn begin_fill<E: Execution>(&self, execution: &E) -> Result<Registered<E::Answer>, Reason> {
-        let Self { shared, statement, key, context: (context, known_under), snapshot, .. } = *self;
+        let Self { shared, statement, .. } = *self;
         let query = &statement.query;
-        let caching = shared.rules.caching(query.subject(), &self.who);
+        let (caching, ttl) = shared.rules.caching(query.subject(), &self.who);
         if caching == Caching::Never {
             return Err(Reason::Rule);
         }
+        let Some(ttl) = ttl else { return self.begin_exact_fill(execution, caching) };
+        // First, since what is not cached by itself must not count for its admission.
+        let verdict = query.resolve(&shared.catalog.load(), self.context.0);
+        if verdict.read_set.is_err_and(|reason| reason.yields_to_ttl()) {
+            return self.begin_fill_by_ttl(execution, ttl);
+        }
+        // Parameters may be a clock reading.
+        match self.begin_exact_fill(execution, caching) {
+            Err(reason) if reason.yields_to_ttl() => self.begin_fill_by_ttl(execution, ttl),
+            exact => exact,
+        }
+    }
+
+    /// Registers a fill whose result every commit invalidates that affects it.
+    fn begin_exact_fill<E: Execution>(&self, execution: &E, caching: Caching) -> Result<Registered<E::Answer>, Reason> {
+        let Self { shared, statement, key, context: (context, known_under), snapshot, .. } = *self;
+        let query = &statement.query;
         let limits = execution.limits();
         let counted = Limits::counted(limits.as_ref(), key);
         let miss = admission::Miss { key: counted, after_own_write: self.after_own_write, known: execution.is_bound() };
@@ -154,7 +171,7 @@ impl Miss<'_> {
             return Err(Reason::CatalogStale);
         }
         let read_set = query.resolve(&catalog, context).read_set?;
-        execution.check(&catalog, &read_set)?;
+        execution.check(&catalog, &read_set.tables)?;
         let expected = shared.expected(key);
         if expected.is_none() && caching != Caching::Always {
             shared.admits(query, miss)?;
@@ -176,10 +193,40 @@ impl Miss<'_> {
             return Err(Reason::Unproven);
         }
         let join_keys = join_keys.filter(|_| permit.wants_deferred()).map(Box::new);
-        let number = if execution.is_bound() { Arc::downgrade(statement) } else { Weak::new() };
-        let source = Source { query: query.clone(), statement: number };
-        let stage = Reading { source, frames: Vec::new(), started, answer };
+        query.note_ttl(None);
+        let stage = Reading { source: self.source(execution), frames: Vec::new(), started, answer };
         Ok(Registered(PendingFill { permit, join_keys, proof, expected, stage }))
+    }
+
+    /// Registers a fill whose result is served until a time, since changes do not invalidate it.
+    fn begin_fill_by_ttl<E: Execution>(&self, execution: &E, ttl: Nanos) -> Result<Registered<E::Answer>, Reason> {
+        let Self { shared, statement, key, context: (context, known_under), snapshot, .. } = *self;
+        let query = &statement.query;
+        let catalog = shared.catalog.load_full();
+        if catalog.version != known_under {
+            return Err(Reason::CatalogStale);
+        }
+        if self.who.sets_clock {
+            return Err(Reason::Setting("timestamp"));
+        }
+        let tags = query.tags_by_ttl(&catalog, context)?;
+        execution.check(&catalog, &[])?;
+        let mut bound = Bound { tags, join_keys: None, limit_bound: None, keys: None, derived_limit: None };
+        let answer = execution.answer(&mut bound, None);
+        let started = shared.clock.now();
+        let join_until = if self.is_joinable { started + query.figures.join_wait() } else { 0 };
+        let request =
+            FillRequest { key, tags: bound.tags, catalog: catalog.version, now: started, snapshot, join_until };
+        let permit = shared.cache.begin_fill_until(request, started + ttl)?;
+        query.note_ttl(Some(ttl));
+        query.figures.worth.always_pays();
+        let stage = Reading { source: self.source(execution), frames: Vec::new(), started, answer };
+        Ok(Registered(PendingFill { permit, join_keys: None, proof: None, expected: None, stage }))
+    }
+
+    fn source<E: Execution>(&self, execution: &E) -> Source {
+        let statement = if execution.is_bound() { Arc::downgrade(self.statement) } else { Weak::new() };
+        Source { query: self.statement.query.clone(), statement }
     }
 }
 

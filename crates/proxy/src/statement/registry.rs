@@ -9,21 +9,21 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use freshet_sql::{Admin, Code, Effect, Lexed, Literal, Modes, Quoting, ReadSet, Template, Words};
-use freshet_types::{Catalog, CatalogVersion, Dialect, Reason, TableId};
+use freshet_types::{Catalog, Dialect, Reason, TableId};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
 use crate::rules::Subject;
-use crate::session::context::Context;
 
 mod exclusions;
 mod figures;
 mod found_rows;
 mod queries;
+mod resolutions;
 mod results;
 mod tracking;
 
@@ -31,6 +31,7 @@ use exclusions::Exclusions;
 pub(crate) use figures::StatementFigures;
 pub(crate) use found_rows::{Finds, Leaves};
 use queries::Queries;
+use resolutions::Resolution;
 pub(crate) use tracking::Tracking;
 use tracking::betrayal;
 
@@ -42,9 +43,6 @@ const LITERAL_BYTES: usize = 56;
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(64 << 20);
 /// Statements with longer texts pass without analysis.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Number of search paths for which a normalized query's resolution is stored.
-const RESOLUTIONS_MAX: usize = 8;
-
 /// A statement without its literals.
 #[derive(Debug)]
 pub(crate) struct NormalizedQuery {
@@ -71,14 +69,6 @@ pub(crate) struct NormalizedQuery {
     pub(crate) moves: AtomicBool,
     resolutions: Mutex<Vec<Resolution>>,
     charge: Charge,
-}
-
-#[derive(Debug)]
-struct Resolution {
-    catalog: CatalogVersion,
-    /// [`Context::settings`]
-    context: u32,
-    verdict: Verdict,
 }
 
 /// The analysis of a normalized query with one catalogue and context.
@@ -200,39 +190,6 @@ impl NormalizedQuery {
     /// Its size in bytes, estimated.
     fn bytes(&self) -> usize {
         self.charge.bytes
-    }
-
-    /// The analysis with this catalogue and context.
-    pub(crate) fn resolve(&self, catalog: &Catalog, context: &Context) -> Verdict {
-        let mut known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.iter().find(|r| r.catalog == catalog.version && r.context == context.settings) {
-            return found.verdict.clone();
-        }
-        let verdict = Verdict {
-            effect: self.template.effect_in(catalog, &context.schemas),
-            read_set: self.template.resolve(catalog, &context.schemas).map(Arc::new),
-            marks: Marks::of(&self.template, catalog, &context.schemas),
-            written: self.template.written(catalog, &context.schemas).map(Arc::from),
-        };
-        if verdict.read_set.as_ref().is_ok_and(|read_set| read_set.moving_parameters().next().is_some()) {
-            self.moves.store(true, Relaxed);
-        }
-        known.retain(|r| r.catalog == catalog.version);
-        if known.len() >= RESOLUTIONS_MAX {
-            known.remove(0);
-        }
-        known.push(Resolution { catalog: catalog.version, context: context.settings, verdict: verdict.clone() });
-        verdict
-    }
-
-    /// The tables that it reads, with the catalogues and contexts seen until now.
-    pub(crate) fn tables(&self) -> Vec<TableId> {
-        let known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
-        let read_sets = known.iter().filter_map(|resolution| resolution.verdict.read_set.as_ref().ok());
-        let mut tables: Vec<TableId> = read_sets.flat_map(|read_set| read_set.tables.iter().copied()).collect();
-        tables.sort_unstable();
-        tables.dedup();
-        tables
     }
 }
 

@@ -31,6 +31,8 @@ pub struct QueryReport {
     pub results: Results,
     /// When it was seen first and last, in seconds since 1970. The last is when the figures were first read to be these.
     pub seen: [u64; 2],
+    /// Its results are served so long at most, by a rule, since changes do not invalidate them; None: they do.
+    pub ttl_seconds: Option<f64>,
     /// How long hits took.
     pub hit_latency: Histogram,
     /// How long the database took, for fills and for what passed, with the round trip.
@@ -105,6 +107,7 @@ impl QueryReport {
             passed: figures.passed.load(Relaxed),
             passed_by_reason: figures.passed_by_reason(),
             reason: figures.reason(),
+            ttl_seconds: query.ttl().map(|ttl| ttl as f64 / 1e9),
             saved_seconds: (each_fill - hit_latency.mean() / 1e6) * hits as f64,
             hit_latency,
             database_seconds: filled.seconds + passed.seconds,
@@ -128,6 +131,7 @@ impl QueryReport {
                 invalidated: shared.cache.counters().invalidated.load(Relaxed),
                 ..Results::default()
             },
+            ttl_seconds: None,
             hit_latency: metrics.hit_latency().histogram,
             database_seconds: answers.seconds,
             database_latency: answers.histogram,

@@ -116,6 +116,23 @@ const PURE: &[&str] = &[
     "_pg_expandarray", "information_schema._pg_expandarray",
 ];
 
+/// Those of [`PURE`] whose results, from some moments ago, any session with the same settings and rights may be given (rules with `ttl`). Not among
+/// them: what belongs to one session or transaction (`pg_backend_pid`, `currval`), must be unique (`gen_random_uuid`), or waits (`pg_sleep`).
+#[rustfmt::skip]
+const LASTING: &[&str] = &[
+    "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "current_date", "current_time",
+    "current_timestamp", "localtime", "localtimestamp", "random", "random_normal", "current_schemas", "pg_is_in_recovery",
+    "pg_last_wal_replay_lsn", "pg_current_wal_lsn", "pg_current_wal_insert_lsn", "pg_postmaster_start_time", "pg_conf_load_time",
+    "pg_typeof", "pg_get_userbyid", "pg_get_expr", "pg_get_indexdef", "pg_get_constraintdef", "pg_get_viewdef", "pg_get_functiondef",
+    "pg_get_triggerdef", "pg_get_ruledef", "pg_get_serial_sequence", "pg_get_partkeydef", "pg_get_function_result",
+    "pg_get_function_arguments", "pg_get_function_identity_arguments", "format_type", "obj_description", "col_description",
+    "shobj_description", "has_table_privilege", "has_schema_privilege", "has_database_privilege", "has_column_privilege",
+    "has_any_column_privilege", "has_function_privilege", "has_sequence_privilege", "has_type_privilege", "pg_has_role",
+    "pg_relation_size", "pg_total_relation_size", "pg_table_size", "pg_indexes_size", "pg_database_size", "pg_size_pretty",
+    "pg_encoding_to_char", "pg_char_to_encoding", "pg_relation_is_updatable", "pg_column_is_updatable", "pg_tablespace_location",
+    "pg_get_keywords", "pg_options_to_table", "pg_stat_get_activity", "aclexplode", "_pg_expandarray",
+];
+
 /// Functions that change no row, definition or setting, but that other sessions may notice. They do not reveal to the session what others have
 /// committed.
 const SIGNALS: &[&str] = &["pg_notify", "txid_current", "pg_current_xact_id", "nextval", "setval"];
@@ -201,6 +218,11 @@ pub(crate) fn is_bare_function(word: &str) -> bool {
 /// System columns: every table has them, and the change stream does not carry them.
 pub(crate) fn is_system_column(name: &str) -> bool {
     matches!(name, "ctid" | "xmin" | "xmax" | "cmin" | "cmax" | "tableoid")
+}
+
+/// Whether a result with this function may be served for a while, if a rule says so.
+pub(crate) fn is_lasting(dialect: Dialect, name: &str) -> bool {
+    if dialect.is_mysql_family() { mysql_functions::is_lasting(name) } else { LASTING.contains(&name) }
 }
 
 /// The class of a built-in function, by its name.

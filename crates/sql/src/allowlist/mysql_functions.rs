@@ -120,6 +120,14 @@ const PURE: &[&str] = &[
     "weight_string",
 ];
 
+/// Those of [`PURE`] whose results, from some moments ago, any session with the same settings and rights may be given (rules with `ttl`). Not among
+/// them: what belongs to one session (`last_insert_id`, `found_rows`), must be unique (`uuid`), locks or waits.
+#[rustfmt::skip]
+const LASTING: &[&str] = &[
+    "curdate", "current_date", "current_time", "current_timestamp", "curtime", "format_bytes", "format_pico_time", "json_table", "localtime",
+    "localtimestamp", "now", "rand", "str_to_date", "sysdate", "utc_date", "utc_time", "utc_timestamp", "weight_string",
+];
+
 /// Words that are function calls without parentheses.
 #[rustfmt::skip]
 const BARE: &[&str] = &[
@@ -139,6 +147,11 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
     } else {
         FunctionClass::Unknown
     }
+}
+
+/// See [`crate::allowlist::functions::is_lasting`].
+pub(crate) fn is_lasting(name: &str) -> bool {
+    LASTING.contains(&name) || SHAPES_OF_ONE.contains(&name)
 }
 
 pub(crate) fn is_aggregate(name: &str) -> bool {

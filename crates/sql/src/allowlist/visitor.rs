@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use freshet_types::{Dialect, Reason};
 use sqlparser::ast::{Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor, Visit, Visitor};
 
-use crate::allowlist::functions::{class_of, setting_read};
+use crate::allowlist::functions::{class_of, is_lasting, setting_read};
 use crate::allowlist::implicit_lookups::Lookups;
 use crate::allowlist::names::{built_in_name, made_name};
 use crate::allowlist::operators::{binary_symbol, unary_symbol};
@@ -50,12 +50,23 @@ impl Counts {
     }
 }
 
+/// The reasons not to cache a query.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    /// The first that was found.
+    pub(crate) first: Option<Reason>,
+    /// The first that a rule with `ttl` does not overrule.
+    pub(crate) not_by_ttl: Option<Reason>,
+    /// There is one besides the functions that are not built in.
+    pub(crate) is_refused: bool,
+}
+
 /// The facts of a query that do not depend on the catalogue.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) effect: Effect,
-    /// The first reason found not to cache the query.
-    pub(crate) reason: Option<Reason>,
+    /// Why the query is not cached.
+    pub(crate) refusals: Refusals,
     pub(crate) counts: Counts,
     pub(crate) relations: Vec<ObjectName>,
     /// Includes functions that syntax looks up; excludes functions named with their schema.
@@ -69,8 +80,6 @@ pub(crate) struct Survey {
     pub(crate) made: Vec<String>,
     /// The query's effect without the functions in `made`.
     pub(crate) effect_but_made: Effect,
-    /// There is a reason not to cache the query besides the functions in `made`.
-    pub(crate) is_refused: bool,
     /// PostgreSQL: the types that it names.
     pub(crate) handled: Handled,
     /// MySQL: it calls an unknown function.
@@ -83,7 +92,7 @@ impl Default for Survey {
     fn default() -> Self {
         Self {
             effect: Effect::Pure,
-            reason: None,
+            refusals: Refusals::default(),
             counts: Counts::default(),
             relations: Vec::new(),
             functions: Vec::new(),
@@ -92,7 +101,6 @@ impl Default for Survey {
             settings: Vec::new(),
             made: Vec::new(),
             effect_but_made: Effect::Pure,
-            is_refused: false,
             handled: Handled::default(),
             unknown_function: false,
             ctes: Vec::new(),
@@ -125,8 +133,11 @@ impl Survey {
     fn note(&mut self, effect: Effect, reason: Reason) {
         self.effect = stronger(self.effect, effect);
         self.effect_but_made = stronger(self.effect_but_made, effect);
-        self.is_refused = true;
-        self.reason.get_or_insert(reason);
+        self.refusals.is_refused = true;
+        if effect != Effect::Pure || !reason.yields_to_ttl() {
+            self.refusals.not_by_ttl.get_or_insert_with(|| reason.clone());
+        }
+        self.refusals.first.get_or_insert(reason);
     }
 
     /// An unknown function may do anything, unless it is user-defined and the operator trusts it.
@@ -137,7 +148,8 @@ impl Survey {
                 self.made.push(made.to_owned());
                 self.handled.note_unknown();
                 self.effect = stronger(self.effect, Effect::Write);
-                self.reason.get_or_insert(reason);
+                self.refusals.not_by_ttl.get_or_insert_with(|| reason.clone());
+                self.refusals.first.get_or_insert(reason);
             }
             None => self.note(Effect::Write, reason),
         }
@@ -158,7 +170,12 @@ impl Survey {
         let reason = || Reason::Function(name.to_string().into());
         match class {
             FunctionClass::Cacheable { .. } => {}
-            FunctionClass::Pure => self.note(Effect::Pure, reason()),
+            FunctionClass::Pure => {
+                if !plain.is_some_and(|plain| is_lasting(self.dialect, plain)) {
+                    self.refusals.not_by_ttl.get_or_insert_with(reason);
+                }
+                self.note(Effect::Pure, reason());
+            }
             FunctionClass::Signal { .. } => self.note(Effect::Signal, reason()),
             FunctionClass::Settings => self.note(Effect::Settings, reason()),
             FunctionClass::Unknown => self.unknown(name),

@@ -283,7 +283,7 @@ impl Walk<'_> {
             // Otherwise it would be taken for a column with this name.
             let alone = || self.scope.blocks.iter().all(|block| block.references.is_empty());
             let calls = qualifier.is_none() && !quoted && bare && !(is_of_context(name) && alone());
-            return if calls { Err(Reason::Function(name.into())) } else { Ok(()) };
+            return if calls && !self.lasts(name) { Err(Reason::Function(name.into())) } else { Ok(()) };
         }
         // `alias.name` calls a function with this name if there is no such column.
         let mut outwards = self.scope.blocks.iter().rev().map(|block| block.meaning(idents));
@@ -353,10 +353,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a cast to a date type never receives a text from a table: such a text may be `today`.
+    /// Whether a cast to a date type never receives a text from a table, such as `today`, or that does not matter.
     fn never_text(&self, expr: &Expr) -> bool {
         let expr = unwrapped(expr);
         match expr {
+            _ if self.context.by_ttl => true,
             Expr::Value(_) | Expr::AtTimeZone { .. } | Expr::Interval(_) | Expr::TypedString(_) => true,
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) => self.column_type(expr).is_some_and(ValueType::is_date),
             Expr::Cast { data_type, .. } => type_class(data_type) == Some(TypeClass::DateTime),
@@ -385,7 +386,7 @@ impl Walk<'_> {
         let plain =
             built_in_name(self.context.dialect, name).map(|plain| (plain, class_of(self.context.dialect, plain)));
         let Some((plain, FunctionClass::Cacheable { date_time })) = plain else {
-            return self.trusted(name);
+            return self.lasts_or_is_trusted(name);
         };
         self.date_time |= date_time;
         if matches!(plain, "make_time" | "timezone") {
@@ -411,17 +412,17 @@ impl Walk<'_> {
         self.scope.folds.aggregates += usize::from(over.is_none() && self.aggregates(function));
         match args {
             // `name` without parentheses is a keyword that calls a function.
-            FunctionArguments::None if !self.is_mysql() && is_of_context(plain) => {}
+            FunctionArguments::None if self.lasts(plain) || (!self.is_mysql() && is_of_context(plain)) => {}
             FunctionArguments::None => return Err(Reason::Function(plain.into())),
             FunctionArguments::Subquery(query) => {
                 absent(plain == "array", "a sub-query as argument")?;
                 self.query(query)?;
             }
             FunctionArguments::List(list) => {
-                if plain == "age" && list.args.len() != 2 {
+                if plain == "age" && list.args.len() != 2 && !self.context.by_ttl {
                     return Err(Reason::Function("age".into()));
                 }
-                if plain == "unix_timestamp" && list.args.is_empty() {
+                if plain == "unix_timestamp" && list.args.is_empty() && !self.context.by_ttl {
                     return Err(Reason::Function("unix_timestamp".into()));
                 }
                 let counts = [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)];

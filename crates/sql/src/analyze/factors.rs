@@ -9,7 +9,7 @@ use crate::analyze::scope::{Reference, Source};
 use crate::analyze::shown::Shown;
 use crate::analyze::{Outcome, Walk, absent};
 use crate::predicate::Predicate;
-use crate::statement::relations::{holds_dates, meant, table, unknown, without_only};
+use crate::statement::relations::{holds_dates, table, unknown, without_only};
 
 impl Walk<'_> {
     pub(crate) fn factor<'q>(&mut self, factor: &'q TableFactor, conditions: &mut Vec<Condition<'q>>) -> Outcome {
@@ -97,7 +97,7 @@ impl Walk<'_> {
         }
         absent(parts.len() <= 2, "a name with a database")?;
         let table = table(self.context.catalog, &self.context.schemas, name).ok_or_else(|| unknown(parts))?.clone();
-        let meant = meant(self.context.catalog, &table, only)?;
+        let meant = self.meant(&table, only)?;
         self.date_time |= !self.is_mysql() && holds_dates(&table);
         let first = self.found.references.len();
         let referred = |table| TableReference { table, predicate: Predicate::any_row(), columns: Columns::All };

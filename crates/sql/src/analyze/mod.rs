@@ -69,6 +69,7 @@ pub(crate) mod scope;
 pub(crate) mod shown;
 pub(crate) mod sort_keys;
 pub(crate) mod trusted;
+pub(crate) mod ttl;
 pub(crate) mod type_effects;
 pub(crate) mod unordered_limit;
 pub(crate) mod views;
@@ -128,6 +129,8 @@ pub(crate) struct Context<'a> {
     pub(crate) schemas: Vec<Arc<str>>,
     /// The outermost SELECT is walked once for each of its disjuncts (`disjunctions.rs`).
     pub(crate) splits: bool,
+    /// The result is to be served for a time, whatever changes: see [`ttl`].
+    pub(crate) by_ttl: bool,
 }
 
 /// The names that are visible at the current place, and the facts about queries that were walked.
@@ -152,7 +155,7 @@ pub(crate) fn absent(absent: bool, what: &'static str) -> Outcome {
 impl<'a> Walk<'a> {
     pub(crate) fn new(dialect: Dialect, catalog: &'a Catalog, schemas: &[Arc<str>]) -> Self {
         Self {
-            context: Context { dialect, catalog, schemas: schemas.to_vec(), splits: false },
+            context: Context { dialect, catalog, schemas: schemas.to_vec(), splits: false, by_ttl: false },
             scope: Scope::default(),
             found: Read::default(),
             starts: Vec::new(),

@@ -124,7 +124,7 @@ impl Template {
         let survey = Survey::of(Dialect::Postgres, &query);
         let effect = survey.effect;
         let sets_locally = effect == Effect::Settings && sets_locally(&query);
-        let verdict = survey.reason.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
+        let verdict = survey.refusals.first.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
         Self { verdict, survey, sets_locally, ..Self::passing(effect, Reason::NotParsed) }
     }
 }

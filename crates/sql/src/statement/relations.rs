@@ -72,7 +72,7 @@ pub(crate) fn family(catalog: &Catalog, table: &Arc<Table>) -> Option<Vec<Arc<Ta
     Some(found)
 }
 
-fn name(table: &Table) -> Arc<str> {
+pub(crate) fn name(table: &Table) -> Arc<str> {
     format!("{}.{}", table.schema, table.name).into()
 }
 

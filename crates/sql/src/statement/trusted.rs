@@ -26,7 +26,7 @@ impl Template {
     /// PostgreSQL: as [`Self::parse`], but a query may be cacheable whose only obstacles are user-defined functions.
     pub fn parse_trusting(dialect: Dialect, normalized: &str) -> Self {
         let parsed = Self::parse(dialect, normalized);
-        if dialect.is_mysql_family() || parsed.survey.made.is_empty() || parsed.survey.is_refused {
+        if dialect.is_mysql_family() || parsed.survey.made.is_empty() || parsed.survey.refusals.is_refused {
             return parsed;
         }
         let tokens: Vec<Token<'_>> =

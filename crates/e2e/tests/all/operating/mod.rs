@@ -18,6 +18,7 @@ mod query_log;
 mod quiet;
 mod rules;
 mod top;
+mod ttl;
 mod verify;
 
 use anyhow::{Result, ensure};

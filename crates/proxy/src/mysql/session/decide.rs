@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::Entry;
-use freshet_sql::{Client, Parameter, ReadSet};
+use freshet_sql::{Client, Parameter};
 use freshet_types::{Catalog, Reason, TableId, Visible};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
@@ -57,7 +57,7 @@ impl fill::Execution for Missed<'_> {
         self.session.limits_of(self.statement, (self.execution, self.bound))
     }
 
-    fn check(&self, _: &Catalog, _: &ReadSet) -> Result<(), Reason> {
+    fn check(&self, _: &Catalog, _: &[TableId]) -> Result<(), Reason> {
         Ok(())
     }
 

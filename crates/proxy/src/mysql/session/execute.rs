@@ -324,7 +324,7 @@ impl Session {
         let mut asked = false;
         let mut found = loop {
             // What is never kept need not be looked for.
-            if statement.query.template.refusal().is_some() {
+            if self.refusal_of(statement).is_some() {
                 break Decision::Fill(Joined(false));
             }
             match self.allowed() {
@@ -350,7 +350,7 @@ impl Session {
             return Ok(Decided::hit());
         }
         // Their values matter to what is kept, and to what takes a snapshot.
-        let may_be_cached = matches!(found, Decision::Fill(_)) && statement.query.template.refusal().is_none();
+        let may_be_cached = matches!(found, Decision::Fill(_)) && self.refusal_of(statement).is_none();
         let parameters = self.server.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
         let bind = || message.execute.bind(parameters, self.server.about.capabilities, Some(types)).ok();
         let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };

@@ -68,7 +68,12 @@ impl ServerConnection {
     /// Who uses this connection, for the rules.
     pub(super) fn who(&self) -> Who<'_> {
         let database = self.settings.schemas.first().map_or("", |name| &**name);
-        Who { user: &self.about.user, database, application: &self.about.application }
+        Who {
+            user: &self.about.user,
+            database,
+            application: &self.about.application,
+            sets_clock: self.settings.sets_clock,
+        }
     }
 
     /// The context becomes the one for the rules in force.

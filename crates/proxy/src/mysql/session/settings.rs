@@ -58,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) one_shot: bool,
     /// The session can see which statements are run in it, Freshet's questions too: by this setting.
     pub(crate) watched: Option<&'static str>,
+    /// The variable `timestamp` may be set, which sets the clock of the session.
+    pub(crate) sets_clock: bool,
     /// How texts are read.
     pub(crate) reading: Reading,
     /// Each statement is a transaction of its own, in the era of the last question.
@@ -83,6 +85,7 @@ impl Settings {
             locked: false,
             one_shot: false,
             watched: None,
+            sets_clock: false,
             // `init_connect` may have set anything.
             reading: Reading::default(),
             autocommit: None,
@@ -104,6 +107,7 @@ impl Settings {
         self.doubt();
         (self.locked, self.one_shot) = (false, false);
         self.watched = None;
+        self.sets_clock = false;
         self.reading = Reading::default();
         self.temporaries = Temporaries::default();
     }
@@ -178,6 +182,7 @@ impl Settings {
         let commented = ["/*", "--", "#"].into_iter().any(has) && has("transaction");
         let of_next = ["@@transaction_", "@@tx_", "@@`transaction_", "@@`tx_", "@@\"transaction_", "@@\"tx_"];
         self.watched = self.watched.or(WATCHING.into_iter().find(|name| has(name)));
+        self.sets_clock |= has("timestamp");
         self.one_shot |= bare || commented || of_next.into_iter().any(has);
     }
 
@@ -195,6 +200,7 @@ impl Settings {
         self.one_shot |= words.is_none() || code.is_some_and(Code::sets_next_transaction);
         self.locked |= words.as_ref().is_none_or(locks_tables);
         self.watched = self.watched.or_else(|| WATCHING.into_iter().find(|name| says(name)));
+        self.sets_clock |= says("timestamp");
     }
 
     /// The same of several statements in one text, whose SET statements [`Self::changed_by`] finds.

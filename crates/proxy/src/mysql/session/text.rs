@@ -256,7 +256,7 @@ impl Session {
     /// rows that a SELECT before it has found.
     pub(crate) fn decide_to_ask(&mut self, statement: &Statement) -> bool {
         let template = &statement.query.template;
-        let reads = template.effect() == Effect::Pure && template.refusal().is_none();
+        let reads = template.effect() == Effect::Pure && self.refusal_of(statement).is_none();
         if !reads || !matches!(self.allowed(), Allowed::Ask) {
             return false;
         }
@@ -332,7 +332,7 @@ impl Session {
         if self.leaves(&statement) == Leaves::Either {
             self.replay_now().await?;
         }
-        let reason = match (template.refusal(), found) {
+        let reason = match (self.refusal_of(&statement), found) {
             (Some(reason), _) => reason.clone(),
             (None, _) if template.hint() == Some(Hint::NoCache) => Reason::Construct("SQL_NO_CACHE"),
             (None, Decision::Pass(reason)) => reason,
@@ -344,6 +344,12 @@ impl Session {
             },
         };
         Ok(Decided::pass(Some(statement), reason))
+    }
+
+    /// Why the statement is never cached, even if a rule with `ttl` may say otherwise.
+    pub(crate) fn refusal_of<'s>(&self, statement: &'s Statement) -> Option<&'s Reason> {
+        let refusal = statement.query.template.refusal();
+        refusal.filter(|reason| !reason.yields_to_ttl() || !self.shared.rules.have_ttl())
     }
 
     /// By which catalogue a statement that goes upstream takes the open transaction's snapshot even if it returns no row; None: it may
@@ -400,7 +406,7 @@ impl Session {
             read_set.names(catalog, |name| temporaries.hide(name))
         };
         let modes = self.modes();
-        let asker = Asker { user: &self.server.about.user, context, obstacle, hides: &hides, modes };
+        let asker = Asker { who: self.server.who(), context, obstacle, hides: &hides, modes };
         let answer = admin::answer(&self.shared, &asker, admin);
         let shape = Shape { capabilities: self.server.about.capabilities, status: self.status, form };
         let out = self.client.output.buffer();

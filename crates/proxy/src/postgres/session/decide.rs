@@ -44,10 +44,10 @@ impl fill::Execution for Missed<'_> {
         self.session.limits_of(self.statement, self.execution)
     }
 
-    fn check(&self, catalog: &Catalog, read_set: &ReadSet) -> Result<(), Reason> {
+    fn check(&self, catalog: &Catalog, tables: &[TableId]) -> Result<(), Reason> {
         let shared = &self.session.shared;
         self.statement.query.template.refuse_declared(catalog, &self.statement.types)?;
-        if shared.cool_off.load().hold_any(&read_set.tables) {
+        if shared.cool_off.load().hold_any(tables) {
             return Err(Reason::InCoolOff);
         }
         // The clock is read only where there is a fill.
@@ -262,7 +262,7 @@ impl Session {
             _ => None,
         };
         let asker = admin::Asker {
-            user: &self.server.settings.user,
+            who: self.server.who(),
             context,
             obstacle: match allowed {
                 Allowed::Pass(reason) => Some(reason),

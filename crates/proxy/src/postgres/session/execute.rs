@@ -119,7 +119,7 @@ impl Session {
         let allowed = self.allowed();
         let settings = self.server.settings_number().filter(|_| matches!(allowed, Allowed::Cache { .. }));
         let statements = self.statements_of(groups, settings)?;
-        let is_one_never_cached = statements.iter().any(|statement| statement.is_never_cached);
+        let is_one_never_cached = statements.iter().any(|statement| self.is_never_cached(statement));
         let leading = messages.get(..lead.bytes).unwrap_or_default();
         if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
             return Ok(self.send_lead(leading));
@@ -181,6 +181,15 @@ impl Session {
         }
         self.fill_batch(groups, &statements, fills, messages);
         Ok(Step::Done)
+    }
+
+    /// Whether no rule can cause that its results are cached either.
+    fn is_never_cached(&self, statement: &Statement) -> bool {
+        let may_be = || {
+            let refusal = statement.query.template.refusal().filter(|_| self.only_reads(statement));
+            refusal.is_some_and(Reason::yields_to_ttl) && self.shared.rules.have_ttl()
+        };
+        statement.is_never_cached && (statement.admin.is_some() || !may_be())
     }
 
     /// Looks all executions up; None: they are worth waiting for.
@@ -360,6 +369,9 @@ impl Session {
         for (group, statement) in groups.iter().zip(statements) {
             if let Some((parse, _)) = &group.parse {
                 self.parse_sent(parse.name, Some(statement));
+            }
+            if self.shared.rules.have_ttl() {
+                self.note_code(&self.nature(Some(statement)));
             }
         }
         if ends_with_flush(messages) {

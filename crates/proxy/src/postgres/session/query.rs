@@ -92,7 +92,7 @@ impl Session {
             (Allowed::Ask, None) => Reason::NotSelect,
             (Allowed::Cache { .. }, None) => match self.begin_fill_of(&statement, &nature, execution) {
                 Ok(fill) => {
-                    self.fill_query(message, fill);
+                    self.fill_query(message, fill, &nature);
                     return Step::Done;
                 }
                 Err(reason) if self.arm_wait(&reason) => return Step::Wait,
@@ -112,7 +112,9 @@ impl Session {
         nature: &Nature,
         execution: Execution<'_>,
     ) -> Result<Fill, Reason> {
-        if let Some(refusal) = &nature.refusal {
+        if let Some(refusal) = &nature.refusal
+            && !(refusal.yields_to_ttl() && self.shared.rules.have_ttl())
+        {
             self.note_read(Some(statement));
             return Err(refusal.clone());
         }
@@ -139,7 +141,7 @@ impl Session {
         Step::Done
     }
 
-    fn fill_query(&mut self, message: &[u8], fill: Fill) {
+    fn fill_query(&mut self, message: &[u8], fill: Fill, nature: &Nature) {
         let between = self.is_between_transactions();
         if fill.permit.may_need_proof() {
             self.ask(Ask::Proof);
@@ -150,10 +152,18 @@ impl Session {
         unit.effects.tells = true;
         unit.effects.mark.reads = true;
         unit.fills.results = vec![Some(fill)];
+        self.note_code(nature);
         self.server.statements.query_sent();
         self.server.put(message);
         if between && !self.await_probe() {
             self.ask(Ask::End);
+        }
+    }
+
+    /// What is cached by a rule with `ttl` may run code of a foreign table.
+    pub(super) fn note_code(&mut self, nature: &Nature) {
+        if nature.effect > Effect::Pure {
+            self.effect(nature.effect, Some(nature));
         }
     }
 

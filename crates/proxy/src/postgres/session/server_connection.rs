@@ -198,7 +198,7 @@ impl ServerConnection {
     /// Who uses this connection, for the rules.
     pub(super) fn who(&self) -> Who<'_> {
         let ServerSettings { user, database, application, .. } = &self.settings;
-        Who { user, database, application }
+        Who { user, database, application, sets_clock: false }
     }
 
     /// The context becomes the one for the rules in force.

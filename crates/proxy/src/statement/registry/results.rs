@@ -120,14 +120,6 @@ impl ResultFigures {
     }
 }
 
-impl NormalizedQuery {
-    /// Whether it reads the table, with any catalogue and context seen until now.
-    pub(crate) fn reads(&self, table: TableId) -> bool {
-        let known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().any(|known| known.verdict.read_set.as_ref().is_ok_and(|read_set| read_set.tables.contains(&table)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

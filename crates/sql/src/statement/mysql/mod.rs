@@ -376,7 +376,7 @@ fn query(dialect: Dialect, tokens: &[Token<'_>], words: &[&str]) -> Template {
     };
     let effect = if refusal == Some(Reason::LocksRows) { Effect::Write } else { survey.effect };
     let words = tokens.iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted)).count();
-    let verdict = match refusal.or_else(|| survey.reason.clone()) {
+    let verdict = match refusal.or_else(|| survey.refusals.first.clone()) {
         Some(reason) => Err(reason),
         None => Ok(Box::new(Parsed { query, words, clock_text: false, time_text: false })),
     };
