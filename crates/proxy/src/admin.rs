@@ -298,7 +298,9 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         pairs.push(("cached", format!("no: {reason}")));
         return Ok(table_of_pairs(pairs));
     };
-    if let Some(reason @ (Reason::OtherDatabase | Reason::OtherServer | Reason::NoStream)) = &asker.obstacle {
+    if let Some(reason @ (Reason::OtherDatabase | Reason::OtherServer | Reason::NoStream | Reason::TooManyDatabases)) =
+        &asker.obstacle
+    {
         pairs.push(("cached", format!("no: {reason}")));
         return Ok(table_of_pairs(pairs));
     }

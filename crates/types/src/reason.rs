@@ -78,6 +78,8 @@ pub enum Reason {
     // --- the moment ----------------------------------------------------------------------------------------
     /// No change stream: the upstream cannot provide one or it is being set up.
     NoStream,
+    /// The session's database has no change stream: as many as the entry `*` may have are open.
+    TooManyDatabases,
     /// The lease has run out: the stream lags or is broken.
     LeaseExpired,
     /// The entry exists; the stream has not passed its `read_end` yet.
@@ -139,6 +141,7 @@ impl Reason {
             Self::Watermark => "watermark",
             Self::Fence => "fence",
             Self::NoStream => "no_stream",
+            Self::TooManyDatabases => "too_many_databases",
             Self::LeaseExpired => "lease_expired",
             Self::NotYetApplied => "not_yet_applied",
             Self::NotAdmitted => "not_admitted",
@@ -208,6 +211,7 @@ impl fmt::Display for Reason {
             Self::Watermark => f.write_str("the session has read newer state than the stream has delivered"),
             Self::Fence => f.write_str("a write was acknowledged before the stream delivered it"),
             Self::NoStream => f.write_str("there is no change stream"),
+            Self::TooManyDatabases => f.write_str("max_databases of the entry \"*\" are open, and this is another database"),
             Self::LeaseExpired => f.write_str("the lease has expired: the change stream lags or is broken"),
             Self::NotYetApplied => f.write_str("the stream has not yet passed the position the result was read at"),
             Self::NotAdmitted => {

@@ -77,6 +77,9 @@ impl Reason {
             Self::Setting(setting) => return Some(format!("Do not set {setting} in sessions that read")),
             Self::OtherDatabase => "Start a Freshet for that database",
             Self::OtherServer => "Let --upstream name the server itself, not a balancer of several",
+            Self::TooManyDatabases => {
+                "Raise max_databases, or give the database an entry of its own in the configuration"
+            }
             Self::NoStream | Self::LeaseExpired => "freshet check says what the change stream lacks",
             Self::NotAdmitted => {
                 "--admission always caches it anyway; with more --memory its results are evicted later"

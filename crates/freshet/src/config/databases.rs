@@ -6,12 +6,13 @@
 
 use std::ffi::OsString;
 use std::ops::Range;
+use std::time::Duration;
 
 use clap::{Arg, Args as _, Command};
 use freshet_net::Conninfo;
 use freshet_net::conninfo::Environment;
 use freshet_net::mysql::Upstream as MySqlUpstream;
-use freshet_units::MemorySize;
+use freshet_units::{MemorySize, Span};
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
@@ -24,6 +25,11 @@ use crate::serve::{ServeArgs, listen_addresses};
 
 /// The name of the tables.
 pub(crate) const TABLE: &str = "database";
+
+/// The name of the entry for any database of its server.
+pub(crate) const ANY: &str = "*";
+const MAX_DATABASES: u32 = 20;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The settings that a database may have for itself.
 pub(crate) const OWN: &[&str] = &[
@@ -61,6 +67,12 @@ pub(crate) struct DatabaseArgs {
     /// The largest part of the memory that this database may have
     #[arg(long)]
     memory_max: Option<MemorySize>,
+    /// Of the name `*`: the most databases that are open at once; 20 if not given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    max_databases: Option<u32>,
+    /// Of the name `*`: a database without a session is closed after this time; 1h if not given
+    #[arg(long)]
+    idle_timeout: Option<Span>,
 }
 
 /// One database.
@@ -72,6 +84,11 @@ pub(crate) struct DatabaseConfig {
     pub(crate) listen: Vec<String>,
     pub(crate) memory_min: u64,
     pub(crate) memory_max: u64,
+    /// Of the entry `*`.
+    pub(crate) max_databases: u32,
+    pub(crate) idle_timeout: Duration,
+    /// Of a database that the entry `*` has opened: its name at the server, in place of that in `upstream`.
+    pub(crate) at_server: Option<String>,
     /// All settings as they are for this database.
     pub(crate) args: ServeArgs,
     pub(crate) settings: Vec<Setting>,
@@ -144,6 +161,11 @@ impl DatabaseConfig {
             listen: entry("listen").map(|entry| entry.values.clone()).unwrap_or_default(),
             memory_min: size("memory_min").unwrap_or_default(),
             memory_max: size("memory_max").unwrap_or(u64::MAX),
+            max_databases: text("max_databases").and_then(|text| text.parse().ok()).unwrap_or(MAX_DATABASES),
+            idle_timeout: text("idle_timeout")
+                .and_then(|text| text.parse::<Span>().ok())
+                .map_or(IDLE_TIMEOUT, |span| span.0),
+            at_server: None,
             args,
             settings,
             own: table.iter().map(|entry| entry.key.clone()).filter(|key| OWN.contains(&key.as_str())).collect(),
@@ -157,6 +179,16 @@ impl DatabaseConfig {
             Some(name) => name.clone(),
             None => self.args.database_of_upstream(),
         }
+    }
+
+    /// Whether it is the entry for any database of its server.
+    pub(crate) fn is_any(&self) -> bool {
+        self.name.as_deref() == Some(ANY)
+    }
+
+    /// One database of the entry for any.
+    pub(crate) fn of(&self, name: &str) -> Self {
+        Self { name: Some(name.to_owned()), at_server: Some(name.to_owned()), ..self.clone() }
     }
 
     /// Whether both are the same entry of the file, perhaps with other settings.
@@ -176,6 +208,9 @@ impl DatabaseConfig {
                 Some(name) => environment.with_database(name),
                 None => environment,
             };
+            if one.is_any() {
+                return None;
+            }
             Conninfo::parse(&one.args.upstream, &environment).ok()
         };
         let (Some(this), Some(other)) = (upstream(self), upstream(other)) else { return false };
@@ -239,9 +274,8 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
         if !slot.is_empty() && before.iter().filter(same_family).any(|other| other.value("slot") == slot) {
             fault(one.place_of("slot"), "slot", "each database needs a slot of its own".to_owned());
         }
-        if one.name.as_deref() == Some("*") {
-            let text = "upstream at the top takes all names that no [[database]] has".to_owned();
-            fault(one.place.clone(), "name", text);
+        if one.is_any() {
+            faults_of_any(one, all, &mut fault);
         }
         if let Err(error) = listen_addresses(&one.listen, is_mysql) {
             fault(one.place.clone(), "listen", error.to_string());
@@ -254,7 +288,8 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
             fault(one.place.clone(), "memory_max", "below memory_min".to_owned());
         }
     }
-    let floors = all.iter().map(|one| one.memory_min).fold(0, u64::saturating_add);
+    let times = |one: &DatabaseConfig| if one.is_any() { u64::from(one.max_databases) } else { 1 };
+    let floors = all.iter().map(|one| one.memory_min.saturating_mul(times(one))).fold(0, u64::saturating_add);
     if let Some(last) = all.last().filter(|_| floors > memory) {
         let text = format!("all memory_min are {floors} bytes together, and memory has {memory}");
         fault(last.place.clone(), "memory_min", text);
@@ -266,6 +301,21 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
         fault(one.place.clone(), "listen", text.to_owned());
     }
     faults
+}
+
+/// What is wrong with the entry for any database.
+fn faults_of_any(one: &DatabaseConfig, all: &[DatabaseConfig], fault: &mut impl FnMut(Place, &str, String)) {
+    if one.args.is_mysql() {
+        let text = "one entry has all databases of a server of MySQL or MariaDB already: give it another name";
+        fault(one.place.clone(), "name", text.to_owned());
+    } else if all.iter().any(|other| other.name.is_none() && !other.args.is_mysql()) {
+        let text = "upstream at the top takes all names already: remove one of both";
+        fault(one.place.clone(), "name", text.to_owned());
+    }
+    if !one.value("slot").is_empty() {
+        let text = "the databases of the entry \"*\" have temporary slots: a lasting one needs an entry of its own";
+        fault(one.place_of("slot"), "slot", text.to_owned());
+    }
 }
 
 #[cfg(test)]
@@ -282,6 +332,9 @@ mod tests {
             listen: vec!["127.0.0.1:1".to_owned()].into_iter().filter(|_| upstream.starts_with("mysql")).collect(),
             memory_min: 0,
             memory_max: u64::MAX,
+            max_databases: MAX_DATABASES,
+            idle_timeout: IDLE_TIMEOUT,
+            at_server: None,
             args: ServeArgs::from_arg_matches(serve).expect("settings"),
             settings: Vec::new(),
             own: Vec::new(),

@@ -317,10 +317,6 @@ mod tests {
                 format!("[[database]]\nname = \"a\"\nmemory_min = \"2GiB\"\n{postgres}"),
                 "f.toml:2:8: memory_min: all memory_min are 2147483648 bytes",
             ),
-            (
-                format!("[[database]]\nname = \"*\"\n{postgres}"),
-                "f.toml:2:8: name: upstream at the top takes all names",
-            ),
             (format!("[[database]]\nname = \"a\"\nlisten = \"x\"\n{mysql}"), "f.toml:2:8: listen: \"x\" is neither"),
             ("database = [1]\n".to_owned(), "f.toml:1:13: each database is a table: [[database]]"),
             ("[database]\nname = \"a\"\n".to_owned(), "f.toml:1:2: unknown section \"database\""),
@@ -333,6 +329,34 @@ mod tests {
             resolved(&[], &format!("[[database]]\nname = \"b\"\n{mysql}")).is_ok(),
             "it has the addresses at the top"
         );
+    }
+
+    #[test]
+    fn the_entry_for_any_database_has_a_server_to_itself() {
+        let postgres = "upstream = \"postgres://f@h/\"\n";
+        let mysql = "upstream = \"mysql://f@h/\"\n";
+        for (text, says) in [
+            (
+                format!("upstream = \"postgres://f@h/d\"\n[[database]]\nname = \"*\"\n{postgres}"),
+                "f.toml:3:8: name: upstream at the top takes all names",
+            ),
+            (
+                format!("[[database]]\nname = \"*\"\n{mysql}"),
+                "f.toml:2:8: name: one entry has all databases of a server of MySQL",
+            ),
+            (
+                format!("[[database]]\nname = \"*\"\nslot = \"s\"\n{postgres}"),
+                "f.toml:3:8: slot: the databases of the entry \"*\" have temporary slots",
+            ),
+            (
+                format!("[[database]]\nname = \"*\"\nmemory_min = \"64MiB\"\n{postgres}"),
+                "f.toml:2:8: memory_min: all memory_min are 1342177280 bytes",
+            ),
+        ] {
+            let faults = resolved(&[], &text).expect_err(&text);
+            let said = faults.iter().map(ToString::to_string).collect::<String>();
+            assert!(faults.len() == 1 && said.starts_with(says), "{text}\n{said}");
+        }
     }
 
     #[test]

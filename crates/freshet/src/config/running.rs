@@ -282,7 +282,7 @@ impl Running {
         let (was, is) = (names(&state.databases), names(&new.databases));
         self.reach(prepared.added(), new);
         let is_changed = was != is || prepared.added().next().is_some();
-        self.served.take(prepared, state.drain_timeout);
+        self.served.take(prepared, new, state.drain_timeout);
         if is_changed {
             changes.push(Change { key: TABLE.to_owned(), before: was, now: is, in_force: true });
         }
@@ -298,6 +298,9 @@ impl Running {
     fn take_databases(&self, state: &mut State, new: &Resolved, changes: &mut Vec<Change>) {
         let databases = self.databases.databases();
         for (before, Database { family, .. }) in state.databases.iter_mut().zip(databases.iter()) {
+            // Those that the entry for any database has opened are as it is.
+            let opened = databases.iter().filter(|database| before.is_any() && database.on_demand);
+            let families: Vec<&Family> = std::iter::once(family).chain(opened.map(|one| &one.family)).collect();
             let Some(now) = new.databases.iter().find(|now| now.is_same_entry(before)) else { continue };
             let own: Vec<String> = before.own.iter().chain(&now.own).cloned().collect();
             for setting in &now.settings {
@@ -312,7 +315,9 @@ impl Running {
                     changes.push(Change { key, before: was, now: is, in_force: set.is_some() });
                 }
                 if let Some(Set::Each(set)) = set {
-                    set(family, &now.args);
+                    for family in &families {
+                        set(family, &now.args);
+                    }
                     *was = setting.clone();
                 }
             }
@@ -362,12 +367,14 @@ impl Running {
 }
 
 /// The keys of a `[[database]]` that are no settings and need a restart, sizes in bytes; empty: not there.
-fn of_entry(config: &DatabaseConfig) -> [(&'static str, String); 3] {
+fn of_entry(config: &DatabaseConfig) -> [(&'static str, String); 5] {
     let size = |bytes: u64, absent: u64| if bytes == absent { String::new() } else { bytes.to_string() };
     [
         ("listen", config.listen.join(",")),
         ("memory_min", size(config.memory_min, 0)),
         ("memory_max", size(config.memory_max, u64::MAX)),
+        ("max_databases", config.max_databases.to_string()),
+        ("idle_timeout", format!("{}s", config.idle_timeout.as_secs_f64())),
     ]
 }
 

@@ -4,12 +4,16 @@
 //! replaced. A database that is removed gets no new sessions, and its open sessions end as they do at the end of the program. Its stream runs until
 //! they have ended, since their writes wait for it.
 
+use std::fmt;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use freshet_proxy::{Database, Databases, Family, ListenAddress, Listener, Member, Target, Workers, keep_memory};
+use freshet_proxy::postgres::{OnDemand, Opener, Pg};
+use freshet_proxy::{
+    Database, Databases, Family, ListenAddress, Listener, Member, RuleText, Target, Workers, keep_memory,
+};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::Span;
@@ -25,6 +29,9 @@ const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the sessions may take to end that were told that the time for their drain is over.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The part of the memory that the entry for any database has for the statements of sessions beyond its bound.
+const OF_ANY_BYTES: u64 = 1 << 20;
+
 /// Opens one database, but no connection.
 fn open_one(config: &DatabaseConfig, instance: &Instance) -> Result<Database> {
     let name = config.label();
@@ -34,8 +41,10 @@ fn open_one(config: &DatabaseConfig, instance: &Instance) -> Result<Database> {
         postgres::open(config, instance).map(Family::Postgres)
     };
     let family = family.with_context(|| format!("database {name}"))?;
-    let memory = (config.memory_min, config.memory_max);
-    Ok(Database { name, family, takes_others: config.name.is_none(), memory })
+    // The entry for any database caches nothing itself.
+    let memory = if config.is_any() { (0, OF_ANY_BYTES) } else { (config.memory_min, config.memory_max) };
+    let takes_others = config.name.is_none() || config.is_any();
+    Ok(Database { name, family, takes_others, on_demand: config.at_server.is_some(), memory })
 }
 
 /// Opens what the configuration names, but no connection.
@@ -55,7 +64,6 @@ struct Life {
 
 impl Life {
     fn excludes(&self, database: &Database, slot: &str) -> bool {
-        let upstream = |database: &Database| database.family.shared().settings.upstream.clone();
         let same_slot = !slot.is_empty() && self.slot == slot;
         same_slot || upstream(&self.database) == upstream(database)
     }
@@ -68,6 +76,9 @@ struct State {
     /// Removed databases, which have sessions that end.
     leaving: Vec<Life>,
     listens_for_postgres: bool,
+    /// The entry for any database.
+    any: Option<DatabaseConfig>,
+    rules: Vec<RuleText>,
 }
 
 /// The databases, while the program runs.
@@ -76,6 +87,7 @@ pub(crate) struct Served {
     pub(crate) databases: Arc<Databases>,
     workers: Arc<Workers>,
     state: Mutex<State>,
+    this: Weak<Self>,
 }
 
 /// What a reload adds, opened and bound, and what it removes.
@@ -95,12 +107,15 @@ impl Prepared {
 
 impl Served {
     /// Opens what the configuration names, but no connection.
-    pub(super) fn open(config: &Resolved) -> Result<Self> {
+    pub(super) fn open(config: &Resolved) -> Result<Arc<Self>> {
         let instance = Instance::new(config)?;
         let all = config.databases.iter().map(|config| open_one(config, &instance)).collect::<Result<_>>()?;
         let (rules, query_log, stop) = (instance.rules.clone(), instance.query_log.clone(), instance.stop.clone());
         let databases = Arc::new(Databases::new(all, rules, query_log, stop));
-        Ok(Self { instance, databases, workers: Workers::start(config.args.workers())?, state: Mutex::default() })
+        let workers = Workers::start(config.args.workers())?;
+        let new =
+            |this: &Weak<Self>| Self { instance, databases, workers, state: Mutex::default(), this: this.clone() };
+        Ok(Arc::new_cyclic(new))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -154,10 +169,18 @@ impl Served {
     }
 
     /// Starts the change streams and services of all databases.
-    pub(super) fn start(&self, config: &Resolved) {
+    pub(super) fn start(self: &Arc<Self>, config: &Resolved) {
+        self.know(config);
         for (database, config) in self.databases.databases().iter().zip(&config.databases) {
             self.begin(database, config);
         }
+    }
+
+    /// What databases have that are opened from now on.
+    fn know(&self, config: &Resolved) {
+        let mut state = self.state();
+        state.any = config.databases.iter().find(|config| config.is_any()).cloned();
+        state.rules.clone_from(&config.rules);
     }
 
     /// Keeps all caches within the memory limit, in the background.
@@ -173,7 +196,10 @@ impl Served {
     }
 
     /// Starts the change stream and the services of a database, once an earlier one that excludes it has ended.
-    fn begin(&self, database: &Database, config: &DatabaseConfig) {
+    fn begin(self: &Arc<Self>, database: &Database, config: &DatabaseConfig) {
+        if let Some(on_demand) = on_demand(database) {
+            on_demand.set_opener(self.clone());
+        }
         let mut state = self.state();
         state.leaving.retain(|life| !*life.ended.borrow());
         let slot = config.setting("slot").map(|slot| slot.value.clone()).unwrap_or_default();
@@ -230,10 +256,29 @@ impl Served {
     }
 
     /// Serves what was prepared, and ends what was removed.
-    pub(crate) fn take(&self, prepared: Prepared, drain_timeout: Duration) {
+    pub(crate) fn take(self: &Arc<Self>, prepared: Prepared, new: &Resolved, drain_timeout: Duration) {
         let Prepared { all, added, removed, listener } = prepared;
-        self.databases.replace(all);
+        self.know(new);
+        // An entry takes its database from the entry for any; and with that entry all go that it has opened.
+        let mut removed = removed;
+        let keeps_any = all.iter().any(|database| on_demand(database).is_some());
+        self.databases.change(|current| {
+            let is_taken = |one: &Database| {
+                all.iter().any(|entry| {
+                    entry.name == one.name || (on_demand(entry).is_none() && upstream(entry) == upstream(one))
+                })
+            };
+            let opened = current.iter().filter(|database| database.on_demand).cloned();
+            let (gone, stay): (Vec<_>, Vec<_>) = opened.partition(|one| !keeps_any || is_taken(one));
+            removed.extend(gone);
+            all.iter().cloned().chain(stay).collect()
+        });
         for database in removed {
+            for on_demand in self.databases.databases().iter().filter_map(on_demand) {
+                if let Family::Postgres(pg) = &database.family {
+                    on_demand.forget(pg);
+                }
+            }
             self.remove(&database, drain_timeout);
         }
         for (database, config) in &added {
@@ -283,6 +328,51 @@ impl Served {
     }
 }
 
+impl Opener for Served {
+    fn open(&self, name: &str) -> Option<Arc<Pg>> {
+        let this = self.this.upgrade()?;
+        let (config, rules) = {
+            let state = self.state();
+            (state.any.as_ref()?.of(name), state.rules.clone())
+        };
+        let instance = Instance { count: self.databases.databases().len() as u64 + 1, ..self.instance.clone() };
+        let database = open_one(&config, &instance);
+        let database = database.inspect_err(|error| tracing::warn!("{name} is not cached: {error:#}")).ok()?;
+        let Family::Postgres(pg) = &database.family else { return None };
+        pg.set_rules(rules);
+        let all = self.databases.databases();
+        if let Some(console) = all.first().and_then(|first| first.family.shared().console.get()) {
+            // Nothing else sets it.
+            let _ = pg.console.set(console.clone());
+        }
+        self.databases.change(|current| current.iter().cloned().chain([database.clone()]).collect());
+        this.begin(&database, &config);
+        tracing::info!(database = name, "opened by the entry \"*\"");
+        Some(pg.clone())
+    }
+
+    fn close(&self, closed: &Arc<Pg>) {
+        let is_it = |database: &&Database| Arc::ptr_eq(database.family.shared(), closed);
+        let all = self.databases.databases();
+        let Some(database) = all.iter().find(is_it) else { return };
+        self.databases.change(|current| current.iter().filter(|other| !is_it(other)).cloned().collect());
+        self.remove(database, Duration::ZERO);
+    }
+}
+
+/// The databases that it opens, if it is the entry for any.
+fn on_demand(database: &Database) -> Option<&Arc<OnDemand>> {
+    match &database.family {
+        Family::Postgres(pg) => pg.own.on_demand.as_ref(),
+        Family::MySql(_) => None,
+    }
+}
+
+/// Hosts and database.
+fn upstream(database: &Database) -> &str {
+    &database.family.shared().settings.upstream
+}
+
 fn is_postgres(database: &Database) -> bool {
     matches!(database.family, Family::Postgres(_))
 }
@@ -303,6 +393,11 @@ async fn live(
         _ = stopped.wait_for(|stop| *stop) => return,
     }
     let shared = database.family.shared();
+    if let (Family::Postgres(pg), Some(on_demand)) = (&database.family, on_demand(&database)) {
+        postgres::start_on_demand(pg, on_demand);
+        let _ = stopped.wait_for(|stop| *stop).await;
+        return shared.tasks.end();
+    }
     let watched = shared.clone();
     shared.tasks.spawn(async move { watched.scheduling_delay.watch().await });
     let Following { control, follower } = match &database.family {
@@ -318,4 +413,10 @@ async fn live(
     timeout(FOLLOWER_END_TIMEOUT, follower).await.ok();
     shared.tasks.end();
     shared.cache.disconnected();
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").finish_non_exhaustive()
+    }
 }

@@ -163,7 +163,7 @@ struct Following {
 /// Serves until SIGINT, or until the drain after SIGTERM is complete.
 pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: SetFilter) -> Result<()> {
     let start = Start::now();
-    let served = Arc::new(Served::open(&config)?);
+    let served = Served::open(&config)?;
     let databases = served.databases.clone();
     let query_log = databases.query_log();
     if let Some(path) = &config.args.query_log {

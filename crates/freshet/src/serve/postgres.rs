@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use freshet_net::conninfo::Environment;
 use freshet_net::{Conninfo, Upstream};
-use freshet_proxy::postgres::{Pg, PgSettings, service};
+use freshet_proxy::postgres::{OnDemand, Pg, PgSettings, service};
 use freshet_replication::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
 use freshet_types::{Commit, Dialect, Epoch, Lsn};
 use tracing::{Instrument as _, Span};
@@ -19,11 +19,14 @@ use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, ser
 pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
     let args = &config.args;
     let environment = Environment::process();
-    let environment = match &config.name {
+    let environment = match config.name.as_ref().filter(|_| !config.is_any()) {
         Some(name) => environment.with_database(name),
         None => environment,
     };
     let mut conninfo = Conninfo::parse(&args.upstream, &environment).context("upstream")?;
+    if let Some(database) = &config.at_server {
+        conninfo.database.clone_from(database);
+    }
     if let Some(password) = args.upstream_password().context("upstream_password_file")? {
         for host in &mut conninfo.hosts {
             host.password.get_or_insert_with(|| password.clone());
@@ -47,8 +50,19 @@ pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<P
         triggers_again: (!args.prepared).then(|| (triggers::MISSING_QUERY, triggers::create_again())),
         upstream,
         access: args.access.settings(instance.files_max),
+        on_demand: config.is_any().then(|| OnDemand::new(config.max_databases as usize, config.idle_timeout)),
     };
-    Ok(Arc::new(Pg::new(shared, own, instance.rules.clone())?))
+    let pg = Arc::new(Pg::new(shared, own, instance.rules.clone())?);
+    if let Some(on_demand) = &pg.own.on_demand {
+        pg.stream_lost(&on_demand.full());
+    }
+    Ok(pg)
+}
+
+/// Starts the services of the entry for any database, which has no stream.
+pub(super) fn start_on_demand(pg: &Arc<Pg>, on_demand: &Arc<OnDemand>) {
+    pg.tasks.spawn(service::look_up_users(pg.clone()));
+    pg.tasks.spawn(on_demand.clone().close_idle());
 }
 
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use freshet_proxy::{Database, Databases};
+use freshet_proxy::{Database, Databases, Family};
 
 use super::asked::Asked;
 
@@ -14,7 +14,7 @@ pub(super) async fn readyz(State(databases): State<Arc<Databases>>) -> impl Into
     if databases.is_draining() {
         return not_available("draining");
     }
-    let all = Asked::default().of(&databases);
+    let all = cached(Asked::default().of(&databases));
     (StatusCode::OK, format!("ready\n{}", states(&all)))
 }
 
@@ -27,6 +27,7 @@ pub(super) async fn cachez(State(databases): State<Arc<Databases>>, RawQuery(que
     if asked.is_empty() {
         return (StatusCode::NOT_FOUND, "no such database\n".to_owned());
     }
+    let asked = cached(asked);
     let troubled = |database: &Database| Some((database.name.clone(), database.family.shared().trouble()?));
     let troubles: Vec<(String, String)> = asked.iter().filter_map(troubled).collect();
     match troubles.as_slice() {
@@ -38,6 +39,15 @@ pub(super) async fn cachez(State(databases): State<Arc<Databases>>, RawQuery(que
             (status, head + &states(&asked))
         }
     }
+}
+
+/// Those that have a stream: not the entry for any database, which opens others.
+fn cached(databases: Vec<Database>) -> Vec<Database> {
+    let has_stream = |database: &Database| match &database.family {
+        Family::Postgres(pg) => pg.own.on_demand.is_none(),
+        Family::MySql(_) => true,
+    };
+    databases.into_iter().filter(has_stream).collect()
 }
 
 /// A line for each of several databases.

@@ -3,6 +3,7 @@
 mod console;
 pub(crate) mod login;
 mod named;
+mod on_demand;
 mod question;
 mod reloads;
 pub mod service;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::postgres::console::Averages;
 use crate::postgres::login::Access;
 use crate::postgres::named::Named;
+pub use crate::postgres::on_demand::{OnDemand, Opener};
 use crate::postgres::reloads::Reloads;
 use crate::server::access::{AccessError, AccessRules, AccessSettings};
 use crate::server::sessions::Sessions;
@@ -32,6 +34,8 @@ pub struct PgSettings {
     pub upstream: Arc<Upstream>,
     /// Access control.
     pub access: AccessSettings,
+    /// Of the entry `*`: it has no stream, but opens databases.
+    pub on_demand: Option<Arc<OnDemand>>,
     /// Name of the publication that Freshet adds tables to.
     pub publication: String,
     /// An administrator manages the publication: Freshet neither adds nor removes tables.

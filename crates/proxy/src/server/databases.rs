@@ -6,7 +6,7 @@
 //!
 //! A reload adds and removes databases. The list is replaced as a whole. A database that is not in it any more gets no new session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
@@ -85,6 +85,8 @@ pub struct Database {
     pub family: Family,
     /// PostgreSQL: it takes all names that no other entry has. The server gets the name that the client sent.
     pub takes_others: bool,
+    /// It was opened by the entry `*`, and clients reach it by that.
+    pub on_demand: bool,
     /// The least part of the memory limit that it has, and the most, in bytes.
     pub memory: (u64, u64),
 }
@@ -93,6 +95,7 @@ pub struct Database {
 #[derive(Debug)]
 pub struct Databases {
     all: ArcSwap<Vec<Database>>,
+    changing: Mutex<()>,
     pub(crate) rules: Arc<AccessRules>,
     query_log: Arc<QueryLog>,
     stop: Arc<StopRequest>,
@@ -120,7 +123,11 @@ fn by_name_at_server<'a>(all: &'a [Database], name: &[u8]) -> Option<(&'a Databa
     let others = of_postgres(all).find(|(database, _)| database.takes_others)?;
     let is_it =
         |pg: &Pg| pg.own.upstream.conninfo().database.as_bytes() == name && addresses(pg) == addresses(others.1);
-    if is_it(others.1) { Some(others) } else { of_postgres(all).find(|(_, pg)| is_it(pg)).or(Some(others)) }
+    if is_it(others.1) {
+        Some(others)
+    } else {
+        of_postgres(all).find(|(database, pg)| !database.on_demand && is_it(pg)).or(Some(others))
+    }
 }
 
 fn addresses(pg: &Pg) -> Vec<impl PartialEq> {
@@ -130,7 +137,14 @@ fn addresses(pg: &Pg) -> Vec<impl PartialEq> {
 impl Databases {
     /// The names of PostgreSQL databases must differ.
     pub fn new(all: Vec<Database>, rules: Arc<AccessRules>, query_log: Arc<QueryLog>, stop: Arc<StopRequest>) -> Self {
-        Self { all: ArcSwap::from_pointee(all), rules, query_log, stop, switches: Switches::default() }
+        Self {
+            all: ArcSwap::from_pointee(all),
+            changing: Mutex::default(),
+            rules,
+            query_log,
+            stop,
+            switches: Switches::default(),
+        }
     }
 
     /// The slow query log of all.
@@ -143,13 +157,16 @@ impl Databases {
         self.all.load_full()
     }
 
-    /// Replaces the list. A PostgreSQL session of the database that takes all other names ends, once it is at rest, if the list now has its database:
+    /// Adds and removes databases. A PostgreSQL session of the database that takes all other names ends, once it is at rest, if the list now has its database:
     /// its writes would not wait for the stream that updates that cache.
-    pub fn replace(&self, all: Vec<Database>) {
-        self.all.store(Arc::new(all));
+    pub fn change(&self, change: impl FnOnce(&[Database]) -> Vec<Database>) {
+        {
+            let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.all.store(Arc::new(change(&self.databases())));
+        }
         let all = self.databases();
         let Some((_, others)) = of_postgres(&all).find(|(database, _)| database.takes_others) else { return };
-        for (database, pg) in of_postgres(&all).filter(|(database, _)| !database.takes_others) {
+        for (database, pg) in of_postgres(&all).filter(|(database, _)| !database.takes_others && !database.on_demand) {
             let at_server = &pg.own.upstream.conninfo().database;
             let names = [Some(&database.name), Some(at_server).filter(|_| addresses(pg) == addresses(others))];
             let own = &others.own.upstream.conninfo().database;
@@ -160,7 +177,8 @@ impl Databases {
     /// The PostgreSQL database that a client names; None: unknown.
     pub(crate) fn postgres(&self, name: &[u8]) -> Option<Routed> {
         let all = self.databases();
-        let named = |database: &&Database| !database.takes_others && database.name.as_bytes() == name;
+        let is_own = |database: &Database| !database.takes_others && !database.on_demand;
+        let named = |database: &&Database| is_own(database) && database.name.as_bytes() == name;
         let database = of_postgres(&all).find(|(database, _)| named(database));
         let (database, pg) = database.or_else(|| by_name_at_server(&all, name))?;
         let at_server = (!database.takes_others).then(|| pg.own.upstream.conninfo().database.clone());

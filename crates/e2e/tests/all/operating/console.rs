@@ -179,7 +179,12 @@ fn words(admin: &mut RawClient, watcher: &mut RawClient) -> Result<()> {
     fails(admin, "pause nothing", "08P01", "no such database: nothing")?;
     fails(admin, "pause pgbouncer", "08P01", "cannot pause admin db: pgbouncer")?;
     fails(admin, "set a = b", "08P01", "SET failed")?;
-    fails(admin, "suspend", "08P01", "SUSPEND is not supported")?;
+    fails(
+        admin,
+        "suspend",
+        "08P01",
+        "SUSPEND is not supported: it is for a new process that takes the sockets over; PAUSE lets all sessions come to rest",
+    )?;
     let help = watcher.query("show help")?;
     ensure!(tags(&help) == "NCZ" && help[0].field(b'M').as_deref() == Some("Console usage"), "{help:?}");
     ensure!(tags(&watcher.query("set client_encoding to 'utf8'")?) == "NCZ", "not ignored");

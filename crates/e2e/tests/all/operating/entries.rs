@@ -197,3 +197,55 @@ fn busy_sessions_notice_nothing() -> Result<()> {
     ensure!(log.matches("database is \"shop, other\"").count() == CHANGES / 2, "{log}");
     admin.expect_silence()
 }
+
+/// The entry `*`: a database is opened at its first login, closed when idle, and beyond the bound it passes with a reason.
+#[test]
+fn any_database_of_a_server() -> Result<()> {
+    let (one, other) = (created("one")?, created("other")?);
+    let any = entry("*", &one.server.url_of("postgres"), "max_databases = 1\nidle_timeout = \"1s\"");
+    let file = File::new("any.toml", &format!("admission = \"always\"\n{any}"))?;
+    let Some(freshet) = start(&file, &one)? else { return Ok(()) };
+    ensure!(freshet.probes()? == [200; 3], "an entry without databases is not ready");
+    ensure!(refused(&freshet, &one, "nobody")?.as_deref() == Some("3D000"));
+    ensure!(slots(&one)? == "0" && get(freshet.http, "/cachez?database=nobody")?.0 == 404);
+
+    let mut first = connect(&freshet, &one, &one.name)?;
+    ensure!(first.value(READ)? == "one", "it waits for nothing");
+    ready(&freshet, &one.name)?;
+    hits(&freshet, &one.name, "one", || first.value(READ))?;
+    first.run("update film set title = 'new'")?;
+    ensure!(connect(&freshet, &one, &one.name)?.value(READ)? == "new", "a stale answer");
+
+    // Beyond the bound: the answers are the database's, with a reason.
+    let mut beyond = connect(&freshet, &other, &other.name)?;
+    ensure!(beyond.value(READ)? == "other" && slots(&other)? == "0");
+    let passed = "freshet_passed_total{reason=\"too_many_databases\"}";
+    ensure!(freshet.metrics()?.of("*", passed) > 0.0, "{:?}", freshet.metrics()?);
+    let explained = rows(&beyond.query(&format!("EXPLAIN CACHE {READ}"))?);
+    ensure!(format!("{explained:?}").contains("max_databases"), "{explained:?}");
+    let advice = rows(&beyond.query("SHOW ADVICE")?);
+    ensure!(format!("{advice:?}").contains("Raise max_databases"), "{advice:?}");
+
+    // An idle one makes room; the sessions beyond the bound end first.
+    drop(first);
+    eventually(PATIENCE, || {
+        ensure!(slots(&one)? == "0", "not closed: {}", freshet.log());
+        Ok(())
+    })?;
+    ensure!(connect(&freshet, &other, &other.name)?.value(READ)? == "other" && slots(&other)? == "0");
+    drop(beyond);
+    let mut again = eventually(PATIENCE, || {
+        let mut client = connect(&freshet, &other, &other.name)?;
+        client.value(READ)?;
+        ensure!(slots(&other)? == "1", "not opened");
+        Ok(client)
+    })?;
+    hits(&freshet, &other.name, "other", || again.value(READ))?;
+
+    // An entry of its own takes the database over.
+    file.write(&format!("admission = \"always\"\n{any}{}", entry("own", &other.url(), "")))?;
+    ends_by_command(&mut again)?;
+    ready(&freshet, "own")?;
+    let mut client = connect(&freshet, &other, &other.name)?;
+    hits(&freshet, "own", "other", || client.value(READ))
+}

@@ -26,7 +26,7 @@ pub(super) async fn act(
         Command::Set(key, _) if IGNORED.iter().any(|name| name.eq_ignore_ascii_case(key)) => {
             return Ok(Answer::Done("SET".to_owned(), Some("SET ignored")));
         }
-        Command::Lacking(name) => return Err(Wrong::new(format!("{name} is not supported"))),
+        Command::Lacking(name) => return Err(lacking(name)),
         _ if !is_admin => return Err(Wrong::new("admin access needed")),
         _ => tracing::info!("user \"{user}\" in the console: {command:?}"),
     }
@@ -83,6 +83,14 @@ pub(super) async fn act(
         Command::Show(_) | Command::Help | Command::Lacking(_) => "SHOW".to_owned(),
     };
     Ok(Answer::Done(tag, None))
+}
+
+fn lacking(name: &str) -> Wrong {
+    let hint = match name {
+        "SUSPEND" => ": it is for a new process that takes the sockets over; PAUSE lets all sessions come to rest",
+        _ => "",
+    };
+    Wrong::new(format!("{name} is not supported{hint}"))
 }
 
 fn not_all_paused(instance: Instance<'_>) -> Result<(), Wrong> {

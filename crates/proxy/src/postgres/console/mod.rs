@@ -33,11 +33,11 @@ use tokio::time::timeout;
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::console::command::Command;
-use crate::postgres::console::served::Instance;
+use crate::postgres::console::served::{Instance, served};
 use crate::postgres::login::Visitor;
+use crate::server::databases::Databases;
 use crate::server::sessions::About;
 
-pub(crate) use served::Served;
 pub(crate) use stats::Averages;
 
 /// The version of PgBouncer whose console this is.
@@ -98,7 +98,8 @@ impl Portal {
 
 /// A connection to the console.
 struct Console<'a> {
-    instance: Instance<'a>,
+    first: &'a Arc<Pg>,
+    databases: &'a Databases,
     user: &'a str,
     is_admin: bool,
     out: Vec<u8>,
@@ -109,8 +110,8 @@ struct Console<'a> {
 }
 
 /// Serves an operator until either side ends.
-pub(crate) async fn serve(visitor: Visitor, shared: &Arc<Pg>) {
-    let Visitor { mut client, user, is_admin, names, served } = visitor;
+pub(crate) async fn serve(visitor: Visitor, shared: &Arc<Pg>, databases: &Databases) {
+    let Visitor { mut client, user, is_admin, names } = visitor;
     let about = About {
         user: user.clone(),
         database: names.database,
@@ -122,8 +123,8 @@ pub(crate) async fn serve(visitor: Visitor, shared: &Arc<Pg>) {
     };
     let listed = shared.sessions.begin(about);
     let (prepared, portals) = (HashMap::new(), HashMap::new());
-    let instance = Instance { first: shared, all: &served };
-    let mut console = Console { instance, user: &user, is_admin, out: Vec::new(), prepared, portals, failed: false };
+    let mut console =
+        Console { first: shared, databases, user: &user, is_admin, out: Vec::new(), prepared, portals, failed: false };
     let converse = Box::pin(console.converse(&mut client));
     let last_words = tokio::select! {
         ended = converse => {
@@ -283,9 +284,12 @@ impl Console<'_> {
     /// Runs a command. None: there is none in the text.
     async fn run(&self, text: &str) -> Result<Option<Answer>, Wrong> {
         let Some(command) = Command::parse(text)? else { return Ok(None) };
+        // A reload changes the list.
+        let all = served(self.databases);
+        let instance = Instance { first: self.first, all: &all };
         let answer = match command {
-            Command::Show(show) => show.answer(self.instance, self.is_admin)?,
-            command => acts::act(self.instance, (self.user, self.is_admin), &command).await?,
+            Command::Show(show) => show.answer(instance, self.is_admin)?,
+            command => acts::act(instance, (self.user, self.is_admin), &command).await?,
         };
         Ok(Some(answer))
     }

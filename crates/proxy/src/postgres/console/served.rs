@@ -5,14 +5,15 @@
 use std::sync::Arc;
 
 use crate::postgres::Pg;
+use crate::server::databases::{Database, Databases, Family};
 use crate::server::sessions::Link;
 
 /// One PostgreSQL database of the instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Served {
+pub(super) struct Served {
     /// What clients ask for.
-    pub(crate) name: String,
-    pub(crate) pg: Arc<Pg>,
+    pub(super) name: String,
+    pub(super) pg: Arc<Pg>,
 }
 
 /// All of them, and the first, whose operators these are.
@@ -20,6 +21,15 @@ pub(crate) struct Served {
 pub(super) struct Instance<'a> {
     pub(super) first: &'a Arc<Pg>,
     pub(super) all: &'a [Served],
+}
+
+/// The PostgreSQL databases of this instance, as of now.
+pub(super) fn served(databases: &Databases) -> Vec<Served> {
+    let of = |database: &Database| match &database.family {
+        Family::Postgres(pg) => Some(Served { name: database.name.clone(), pg: pg.clone() }),
+        Family::MySql(_) => None,
+    };
+    databases.databases().iter().filter_map(of).collect()
 }
 
 impl<'a> Instance<'a> {

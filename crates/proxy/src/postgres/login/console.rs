@@ -13,8 +13,6 @@ use super::greet::TlsFacts;
 use super::{Method, NAME_BYTES_MAX, Names, Refusal, check_certificate, check_leg, check_rate, relay};
 use crate::peer::Peer;
 use crate::postgres::Pg;
-use crate::postgres::console::Served;
-use crate::server::databases::{Database, Databases, Family};
 
 /// The name of PgBouncer's own database.
 pub(super) const DATABASE: &str = "pgbouncer";
@@ -26,17 +24,6 @@ pub(crate) struct Visitor {
     /// It may do all that the console can do; or else only see.
     pub(crate) is_admin: bool,
     pub(crate) names: Names,
-    /// All PostgreSQL databases of this instance.
-    pub(crate) served: Vec<Served>,
-}
-
-/// The PostgreSQL databases of this instance.
-pub(super) fn served(databases: &Databases) -> Vec<Served> {
-    let of = |database: &Database| match &database.family {
-        Family::Postgres(pg) => Some(Served { name: database.name.clone(), pg: pg.clone() }),
-        Family::MySql(_) => None,
-    };
-    databases.databases().iter().filter_map(of).collect()
 }
 
 /// Authenticates the client; its name, and whether it is an admin user.

@@ -20,6 +20,7 @@ mod relay;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 
 use freshet_net::Upstream;
@@ -35,6 +36,7 @@ use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::login::greet::{Greeted, Hello};
 use crate::postgres::login::lookup::Sources;
+use crate::postgres::on_demand::Tenancy;
 use crate::postgres::session::first_question;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
 use crate::server::databases::Databases;
@@ -119,6 +121,8 @@ pub(crate) struct Admitted {
     pub(crate) names: Names,
     /// The catalogue in use when the query for the session's context was sent with the login, if it was.
     pub(crate) asked_under: Option<CatalogVersion>,
+    /// Of a database of the entry `*`: its place there.
+    pub(crate) tenancy: Option<Tenancy>,
 }
 
 /// Messages that read the session's context, sent with the login.
@@ -260,10 +264,7 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
     if is_console {
         let login = timeout(LOGIN_TIMEOUT, console::log_in(&mut client, &packet, &tls, &shared)).await;
         return match login.unwrap_or_else(|_| Err(timed_out())) {
-            Ok((user, is_admin)) => {
-                let served = console::served(databases);
-                Some(Entered::Console(Visitor { client, user, is_admin, names, served }, shared))
-            }
+            Ok((user, is_admin)) => Some(Entered::Console(Visitor { client, user, is_admin, names }, shared)),
             Err(refusal) => {
                 refuse(&mut client, &refusal, &shared).await;
                 None
@@ -273,15 +274,34 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
     let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, &shared, &names.database)).await;
     match login.unwrap_or_else(|_| Err(timed_out())) {
         Ok(LoggedIn { login, replication, user, asked_under }) => {
-            let upstream = Peer::with_input(login.socket, &login.received);
+            let mut upstream = Peer::with_input(login.socket, &login.received);
             backend::put_authentication(client.output.buffer(), 0, &[]);
-            Some(Entered::Session(Admitted { shared, client, upstream, replication, user, names, asked_under }))
+            // The entry `*` has no stream, so that its logins ask nothing.
+            let on_demand = shared.own.on_demand.as_ref().filter(|_| !replication);
+            let entered = match on_demand {
+                Some(on_demand) if is_in_database(&mut upstream).await => on_demand.enter(&names.database),
+                _ => None,
+            };
+            let (opened, tenancy) = entered.unzip();
+            let shared = opened.flatten().unwrap_or(shared);
+            let admitted = Admitted { shared, client, upstream, replication, user, names, asked_under, tenancy };
+            Some(Entered::Session(admitted))
         }
         Err(refusal) => {
             refuse(&mut client, &refusal, &shared).await;
             None
         }
     }
+}
+
+/// Whether the server has accepted the session in the database that it names. It looks for the database after the authentication.
+async fn is_in_database(upstream: &mut Peer) -> bool {
+    let more = std::future::poll_fn(|cx| {
+        if upstream.input.bytes().is_empty() { upstream.poll_receive(cx) } else { Poll::Ready(Ok(())) }
+    });
+    let came = timeout(LOGIN_TIMEOUT, more).await.is_ok_and(|received| received.is_ok());
+    // The session passes on what it is.
+    came && upstream.input.bytes().first().is_some_and(|tag| *tag != backend::ERROR)
 }
 
 /// The database that the client has named, and its start-up packet with the name that the server knows.

@@ -247,7 +247,10 @@ impl ServerConnection {
         {
             return Some(verdict.clone());
         }
-        let Some(stream) = shared.identity() else { return Some(Err(Reason::NoStream)) };
+        let Some(stream) = shared.identity() else {
+            let beyond = shared.own.on_demand.is_some();
+            return Some(Err(if beyond { Reason::TooManyDatabases } else { Reason::NoStream }));
+        };
         let own = self.identity.as_ref()?;
         let verdict = if own.database != stream.database {
             Err(Reason::OtherDatabase)

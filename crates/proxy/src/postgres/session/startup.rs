@@ -46,7 +46,7 @@ async fn enter(socket: Incoming, databases: Arc<Databases>) -> Option<Admitted> 
     match admit(socket, &databases).await? {
         Entered::Session(admitted) => Some(admitted),
         Entered::Console(visitor, shared) => {
-            console::serve(visitor, &shared).await;
+            console::serve(visitor, &shared, &databases).await;
             None
         }
     }
@@ -54,7 +54,7 @@ async fn enter(socket: Incoming, databases: Arc<Databases>) -> Option<Admitted> 
 
 async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result<(), SessionError> {
     let listed = shared.sessions.begin(about(&admitted));
-    let Admitted { client, upstream, replication, user, names, asked_under, .. } = admitted;
+    let Admitted { client, upstream, replication, user, names, asked_under, tenancy: _tenancy, .. } = admitted;
     let _woken = shared.switches.enlist().await;
     listed.link.enlist().await;
     // What a replication connection is owed cannot be counted; it may run SQL all the same.
