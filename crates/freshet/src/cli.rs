@@ -12,6 +12,7 @@ use crate::check::{self, CheckArgs};
 use crate::config::{self, ConfigCommand, Fault};
 use crate::logging::{self, LogFormat};
 use crate::memory::{self, MemoryArgs};
+use crate::otlp;
 use crate::serve::{self, ServeArgs};
 use crate::top::{self, TopArgs};
 use crate::uninstall::{self, UninstallArgs};
@@ -107,6 +108,7 @@ fn serve_configured(arguments: Vec<OsString>) -> Result<ExitCode> {
     let set_filter = logging::start(filter, config.log_format);
     if config.args.check_config {
         web::try_out(&config.args.web)?;
+        otlp::try_out(&config.args.otlp)?;
         serve::databases::try_out(&config)?;
         println!("the configuration can be used");
         return Ok(ExitCode::SUCCESS);

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 pub(crate) struct Writer {
     /// Whose figures are collected; None: those of the process.
     of: Option<Of>,
-    metrics: Vec<Metric>,
+    pub(crate) metrics: Vec<Metric>,
 }
 
 /// The labels of a database.
@@ -22,18 +22,41 @@ struct Of {
     protocol: &'static str,
 }
 
-struct Metric {
+/// The figures of one name.
+pub(crate) struct Metric {
     name: String,
-    help: String,
+    pub(crate) help: String,
     kind: MetricType,
-    samples: Vec<Sample>,
+    pub(crate) samples: Vec<Sample>,
 }
 
-struct Sample {
+/// One figure.
+pub(crate) struct Sample {
+    /// None: it is of the process.
     of: Option<Of>,
     /// Another label.
     label: Option<Label>,
-    value: Figure,
+    pub(crate) value: Figure,
+}
+
+impl Metric {
+    /// The name of its samples.
+    pub(crate) fn sample_name(&self) -> String {
+        if self.kind_name() == "counter" { format!("{}_total", self.name) } else { self.name.clone() }
+    }
+
+    /// `counter`, `gauge` or `histogram`.
+    pub(crate) fn kind_name(&self) -> &str {
+        self.kind.as_str()
+    }
+}
+
+impl Sample {
+    /// Names and values.
+    pub(crate) fn labels(&self) -> Vec<(&str, &str)> {
+        let of = self.of.iter().flat_map(|of| [("database", of.database.as_str()), ("protocol", of.protocol)]);
+        of.chain(self.label.iter().map(|(name, value)| (*name, &**value))).collect()
+    }
 }
 
 /// Name and value of a label.
@@ -167,12 +190,11 @@ impl Writer {
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for Metric { name, help, kind, samples } in &self.metrics {
             let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
-            for Sample { of, label, value } in samples {
-                let of = of.iter().flat_map(|of| [("database", of.database.as_str()), ("protocol", of.protocol)]);
-                let labels: Vec<(&str, &str)> = of.chain(label.iter().map(|(name, value)| (*name, &**value))).collect();
-                match labels.as_slice() {
-                    [] => value.encode(metric.encode_family::<[(&str, &str); 0]>(&[])?)?,
-                    _ => value.encode(metric.encode_family(&labels)?)?,
+            // A figure of the process stands alone, unless it has a label of its own.
+            for sample in samples {
+                match sample.labels().as_slice() {
+                    [] => sample.value.encode(metric.encode_family::<[(&str, &str); 0]>(&[])?)?,
+                    labels => sample.value.encode(metric.encode_family(&labels)?)?,
                 }
             }
         }

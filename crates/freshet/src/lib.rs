@@ -11,6 +11,7 @@ mod exposition;
 mod faults;
 mod logging;
 mod memory;
+mod otlp;
 mod running;
 mod serve;
 mod stop;

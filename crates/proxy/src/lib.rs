@@ -34,6 +34,7 @@ pub use server::query_log::QueryLog;
 pub use server::scheduling_delay::SchedulingDelay;
 pub use server::stop_request::StopRequest;
 pub use server::switches::Switches;
+pub use server::traces::{AnsweredBy, Span, Traces};
 pub use service::tasks::Tasks;
 pub use session::body::Body;
 pub use session::verify::Verifier;

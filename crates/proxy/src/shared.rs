@@ -20,6 +20,7 @@ use crate::server::query_log::QueryLog;
 use crate::server::scheduling_delay::SchedulingDelay;
 use crate::server::stop_request::StopRequest;
 use crate::server::switches::Switches;
+use crate::server::traces::Traces;
 use crate::service::cool_off::CoolOff;
 use crate::service::refreshes::Refreshes;
 use crate::service::tasks::Tasks;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub stop: Arc<StopRequest>,
     /// The slow query log of the process.
     pub query_log: Arc<QueryLog>,
+    /// The spans of statements of the process.
+    pub traces: Arc<Traces>,
     /// Users who may see other users' statements.
     pub admin_users: RwLock<Vec<String>>,
     /// PostgreSQL: users who may read the statistics of the console.

@@ -43,6 +43,7 @@ pub use lex::normalize::{Lexed, lex, lex_under};
 pub use lex::outer_comments::without_outer_comments;
 pub use lex::postgres::with_escapes_marked;
 pub use lex::raw_bytes::without_raw_bytes;
+pub use lex::trace_parent::TraceParent;
 pub use predicate::parameters::{Client, Parameter, ParameterValue};
 pub use statement::admin::{Admin, admin};
 pub use statement::effect::{Defines, Effect};
@@ -53,6 +54,7 @@ pub use statement::mysql::variables::{KNOWN as KNOWN_VARIABLES, KNOWN_TO_MARIADB
 pub use statement::named_table::NamedTable;
 pub use statement::show_setting::SHOWN as SHOWN_SETTINGS;
 pub use statement::stats_query::{Aggregate, Comparison, StatsCondition, StatsItem, StatsQuery, StatsStatement};
+pub use statement::summary::Summary;
 pub use statement::template::Template;
 pub use statement::temporary::{Temporary, Words};
 pub use statement::transaction::{Bracket, Isolation};

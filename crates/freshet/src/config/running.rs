@@ -71,6 +71,7 @@ pub(crate) const RELOADED: &[(&str, Set)] = &[
             }
         }),
     ),
+    ("otlp_sample", Set::Once(|running, new| running.databases.traces().set_share(new.args.otlp.otlp_sample.0))),
     ("query_log_min_duration", Set::Once(set_query_log)),
     ("query_log_sample", Set::Once(set_query_log)),
     (

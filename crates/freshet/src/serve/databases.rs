@@ -110,8 +110,8 @@ impl Served {
     pub(super) fn open(config: &Resolved) -> Result<Arc<Self>> {
         let instance = Instance::new(config)?;
         let all = config.databases.iter().map(|config| open_one(config, &instance)).collect::<Result<_>>()?;
-        let (rules, query_log, stop) = (instance.rules.clone(), instance.query_log.clone(), instance.stop.clone());
-        let databases = Arc::new(Databases::new(all, rules, query_log, stop));
+        let (rules, query_log, traces) = (instance.rules.clone(), instance.query_log.clone(), instance.traces.clone());
+        let databases = Arc::new(Databases::new(all, rules, query_log, traces, instance.stop.clone()));
         let workers = Workers::start(config.args.workers())?;
         let new =
             |this: &Weak<Self>| Self { instance, databases, workers, state: Mutex::default(), this: this.clone() };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use freshet_proxy::{AccessRules, ProcessMemory, QueryLog, StopRequest};
+use freshet_proxy::{AccessRules, ProcessMemory, QueryLog, StopRequest, Traces};
 
 use crate::access::raise_descriptor_limit;
 use crate::config::Resolved;
@@ -15,6 +15,7 @@ pub(super) struct Instance {
     pub(super) memory: Arc<ProcessMemory>,
     pub(super) query_log: Arc<QueryLog>,
     pub(super) stop: Arc<StopRequest>,
+    pub(super) traces: Arc<Traces>,
     /// The number of databases.
     pub(super) count: u64,
     /// Descriptors that the process may have open.
@@ -28,6 +29,7 @@ impl Instance {
             rules: AccessRules::new(&config.args.access.settings(files_max))?,
             memory: ProcessMemory::new(config.args.memory.0),
             query_log: Arc::default(),
+            traces: Arc::default(),
             stop: Arc::default(),
             count: config.databases.len().max(1) as u64,
             files_max,

@@ -28,10 +28,11 @@ use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
 use crate::logging::SetFilter;
+use crate::otlp::OtlpArgs;
 use crate::serve::databases::Served;
 use crate::serve::instance::Instance;
 use crate::web::WebArgs;
-use crate::{logging, stop, web};
+use crate::{logging, otlp, stop, web};
 
 /// Options of `freshet serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -133,6 +134,8 @@ pub(crate) struct ServeArgs {
     faults: FaultArgs,
     // Last: their headings hold for all options behind them.
     #[command(flatten)]
+    pub(crate) otlp: OtlpArgs,
+    #[command(flatten)]
     pub(crate) web: WebArgs,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
@@ -180,8 +183,12 @@ pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: 
     served.start(&config);
     tokio::spawn(config.args.access.clone().watch(running.clone()));
     served.start_memory(start);
+    let exporter = otlp::start(&config.args.otlp, &databases)?;
     listener.run();
     stop::until_stopped(&databases, || running.drain_timeout()).await?;
+    if let Some(exporter) = exporter {
+        exporter.finish().await;
+    }
     served.end().await;
     Ok(())
 }
@@ -202,7 +209,7 @@ impl ServeArgs {
             ("log", logging::filter(log).err()),
         ];
         let found = checks.into_iter().filter_map(|(key, error)| error.map(|error| (key, format!("{error:#}"))));
-        found.chain(self.web.faults()).chain(self.access.faults()).collect()
+        found.chain(self.otlp.faults()).chain(self.web.faults()).chain(self.access.faults()).collect()
     }
 
     /// The password in a file of its own.
@@ -249,6 +256,7 @@ impl ServeArgs {
             memory: instance.memory.clone(),
             query_log: instance.query_log.clone(),
             stop: instance.stop.clone(),
+            traces: instance.traces.clone(),
             admin_users: self.admin_users_or(user).into(),
             stats_users: self.stats_users.clone().into(),
             upstream,

@@ -44,28 +44,36 @@ struct Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut out = Writer::default();
-        for Database { name, family, .. } in self.databases.databases().iter() {
-            out.begin(Some((name, family)));
-            FiguresOfOne { shared: family.shared().clone() }.collect(&mut out)?;
-            out.users("freshet_user_sessions", "Sessions open, by user", family.sessions_by_user(USERS_MAX))?;
-        }
-        out.begin(None);
-        self.logs(&mut out)?;
-        out.encode(&mut encoder)
+        figures(&self.databases)?.encode(&mut encoder)
     }
 }
 
-impl Figures {
-    /// The figures of the process, which have no database.
-    fn logs(&self, out: &mut Writer) -> fmt::Result {
-        let log = self.databases.query_log();
-        out.counter("freshet_query_log_written", "Statements handed to the slow query log", log.logged())?;
-        let help = "Statements left out of the slow query log, since they came faster than they were written";
-        out.counter("freshet_query_log_dropped", help, log.dropped())?;
-        let help = "Lines of the log that could not be written to the standard error";
-        out.counter("freshet_log_lines_dropped", help, logging::dropped())
+/// All figures as they are now.
+pub(crate) fn figures(databases: &Databases) -> Result<Writer, fmt::Error> {
+    let mut out = Writer::default();
+    for Database { name, family, .. } in databases.databases().iter() {
+        out.begin(Some((name, family)));
+        FiguresOfOne { shared: family.shared().clone() }.collect(&mut out)?;
+        out.users("freshet_user_sessions", "Sessions open, by user", family.sessions_by_user(USERS_MAX))?;
     }
+    out.begin(None);
+    logs(databases, &mut out)?;
+    let traces = databases.traces();
+    out.counter("freshet_otlp_spans", "Spans that the OpenTelemetry collector has taken", traces.exported())?;
+    let help = "Spans left out: they came faster than the collector took them, or it refused them";
+    out.counter("freshet_otlp_spans_dropped", help, traces.dropped())?;
+    out.counter("freshet_otlp_failures", "Exports to the OpenTelemetry collector that failed", traces.failures())?;
+    Ok(out)
+}
+
+/// The figures of the logs, which have no database.
+fn logs(databases: &Databases, out: &mut Writer) -> fmt::Result {
+    let log = databases.query_log();
+    out.counter("freshet_query_log_written", "Statements handed to the slow query log", log.logged())?;
+    let help = "Statements left out of the slow query log, since they came faster than they were written";
+    out.counter("freshet_query_log_dropped", help, log.dropped())?;
+    let help = "Lines of the log that could not be written to the standard error";
+    out.counter("freshet_log_lines_dropped", help, logging::dropped())
 }
 
 /// The figures of one database.

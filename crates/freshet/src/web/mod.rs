@@ -23,6 +23,7 @@ use freshet_proxy::Databases;
 use access::Access;
 pub(crate) use args::WebArgs;
 use connections::Connections;
+pub(crate) use metrics::figures;
 use status::Status;
 
 /// Opens what the options name, and closes it again.

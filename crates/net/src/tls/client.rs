@@ -68,6 +68,13 @@ impl UpstreamTls {
         })
     }
 
+    /// The same for servers of any protocol, such as HTTP.
+    pub fn for_any_protocol(options: &TlsOptions) -> Result<Self, TlsError> {
+        let mut tls = Self::new(options)?;
+        Arc::make_mut(&mut tls.config).alpn_protocols.clear();
+        Ok(tls)
+    }
+
     /// The client's side of the handshake. `server_name` is the host name or address of the server. It has no time limit of its own.
     pub async fn connect<S>(&self, stream: S, server_name: &str) -> io::Result<Connected<S>>
     where

@@ -16,6 +16,7 @@ use crate::server::access::{AccessError, AccessRules};
 use crate::server::query_log::QueryLog;
 use crate::server::stop_request::StopRequest;
 use crate::server::switches::Switches;
+use crate::server::traces::Traces;
 use crate::shared::Shared;
 
 /// The state of a database, by the family of its server.
@@ -98,6 +99,7 @@ pub struct Databases {
     changing: Mutex<()>,
     pub(crate) rules: Arc<AccessRules>,
     query_log: Arc<QueryLog>,
+    traces: Arc<Traces>,
     stop: Arc<StopRequest>,
     /// Its drain is that of all databases.
     switches: Switches,
@@ -136,12 +138,19 @@ fn addresses(pg: &Pg) -> Vec<impl PartialEq> {
 
 impl Databases {
     /// The names of PostgreSQL databases must differ.
-    pub fn new(all: Vec<Database>, rules: Arc<AccessRules>, query_log: Arc<QueryLog>, stop: Arc<StopRequest>) -> Self {
+    pub fn new(
+        all: Vec<Database>,
+        rules: Arc<AccessRules>,
+        query_log: Arc<QueryLog>,
+        traces: Arc<Traces>,
+        stop: Arc<StopRequest>,
+    ) -> Self {
         Self {
             all: ArcSwap::from_pointee(all),
             changing: Mutex::default(),
             rules,
             query_log,
+            traces,
             stop,
             switches: Switches::default(),
         }
@@ -150,6 +159,11 @@ impl Databases {
     /// The slow query log of all.
     pub fn query_log(&self) -> &QueryLog {
         &self.query_log
+    }
+
+    /// The spans of all.
+    pub fn traces(&self) -> &Arc<Traces> {
+        &self.traces
     }
 
     /// All of them, in the order of the configuration.

@@ -14,3 +14,4 @@ pub(crate) mod scheduling_delay;
 pub(crate) mod sessions;
 pub(crate) mod stop_request;
 pub(crate) mod switches;
+pub(crate) mod traces;

@@ -1,7 +1,7 @@
 //! The slow query log, in the form of Percona Server, which pt-query-digest and PMM's Query Analytics read.
 //!
-//! A worker writes nothing. It compares how long a statement took with the threshold, which is infinite while there is no log, and hands what is
-//! to be logged to a thread of the log's own, through a queue of bounded length. What finds the queue full is counted and left out: the log must
+//! A worker writes nothing. It compares how long a statement took with the threshold, which is infinite while there is no log and no span
+//! ([`crate::server::traces`]), and hands what is to be logged to a thread of the log's own, through a queue of bounded length. What finds the queue full is counted and left out: the log must
 //! not slow the sessions down. The texts are those of the normalized queries, without literals.
 
 use std::fs::{File, OpenOptions};
@@ -47,7 +47,12 @@ pub(crate) struct Record {
 /// The log.
 #[derive(Debug)]
 pub struct QueryLog {
+    /// What takes less is not looked at.
     threshold: AtomicU64,
+    /// What takes less is not logged.
+    logged_from: AtomicU64,
+    /// All statements are looked at, for their spans.
+    for_spans: AtomicBool,
     /// One of so many is logged.
     every: Arc<AtomicU64>,
     seen: AtomicU64,
@@ -62,6 +67,8 @@ impl Default for QueryLog {
     fn default() -> Self {
         Self {
             threshold: AtomicU64::new(Nanos::MAX),
+            logged_from: AtomicU64::new(Nanos::MAX),
+            for_spans: AtomicBool::new(false),
             every: Arc::new(AtomicU64::new(1)),
             seen: AtomicU64::new(0),
             queue: OnceLock::new(),
@@ -94,7 +101,19 @@ impl QueryLog {
         };
         self.every.store(every.as_secs().max(1), Relaxed);
         let is_off = self.queue.get().is_none() || share <= 0.0;
-        self.threshold.store(if is_off { Nanos::MAX } else { threshold }, Relaxed);
+        self.logged_from.store(if is_off { Nanos::MAX } else { threshold }, Relaxed);
+        self.set_threshold();
+    }
+
+    /// Looks at all statements from here on, for their spans.
+    pub fn look_at_all(&self) {
+        self.for_spans.store(true, Relaxed);
+        self.set_threshold();
+    }
+
+    fn set_threshold(&self) {
+        let threshold = if self.for_spans.load(Relaxed) { 0 } else { self.logged_from.load(Relaxed) };
+        self.threshold.store(threshold, Relaxed);
     }
 
     /// Opens the file anew: it may have been renamed.
@@ -102,13 +121,16 @@ impl QueryLog {
         self.reopens.store(true, Relaxed);
     }
 
-    /// Whether a statement that took so long may be logged.
+    /// Whether a statement that took so long may be logged or have a span.
     pub(crate) fn wants(&self, took: Nanos) -> bool {
         took >= self.threshold.load(Relaxed)
     }
 
-    /// Logs a statement, if it is one of the sample.
-    pub(crate) fn note(&self, record: impl FnOnce() -> Record) {
+    /// Logs a statement, if it took long enough and is one of the sample.
+    pub(crate) fn note(&self, took: Nanos, record: impl FnOnce() -> Record) {
+        if took < self.logged_from.load(Relaxed) {
+            return;
+        }
         let every = self.every.load(Relaxed);
         if !self.seen.fetch_add(1, Relaxed).is_multiple_of(every) {
             return;

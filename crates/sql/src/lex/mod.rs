@@ -12,3 +12,4 @@ pub(crate) mod outer_comments;
 pub(crate) mod postgres;
 pub(crate) mod raw_bytes;
 pub(crate) mod tokens;
+pub(crate) mod trace_parent;

@@ -4,12 +4,11 @@
 //! of a result it would make every statement another one. It is left out before anything else is done with the text, so this must cost
 //! next to nothing for a text without such a comment, and must not need to know where strings begin: they differ by dialect and mode.
 //!
-//! A comment at the beginning is easily seen. The last `/*` of a text whose end is `*/` begins a comment, unless it is within a string or a
-//! comment itself. What is then left is a text that ends within a string or a comment: no server runs it, and it is not cached.
+//! A comment at the beginning is easily seen. The last `/*` of a text whose end is `*/` begins a comment if nothing before it can begin a string
+//! or another comment. Otherwise it may be within one: what is left is then a text that ends within a string or a comment, which no server runs and
+//! which is not cached, unless that string or comment ends again within the part that was left out.
 
-/// What makes it uncertain that a `/*…*/` is a comment at the end of the text, or one that means nothing: comments that end with the line,
-/// code of some servers' versions.
-const UNCERTAIN: [&[u8]; 6] = [b"\n", b"\r", b"--", b"#", b"/*!", b"/*M!"];
+use memchr::{memchr, memrchr};
 
 /// Limit of comments that are left out on each side.
 const COMMENTS_MAX: usize = 4;
@@ -42,24 +41,50 @@ fn behind_comment(text: &[u8]) -> Option<&[u8]> {
     if means_something(inside) {
         return None;
     }
-    let end = position(inside, b"*/")?;
+    let end = position(inside, *b"*/")?;
     // PostgreSQL's comments nest.
-    let is_nested = position(inside.get(..end)?, b"/*").is_some();
+    let is_nested = position(inside.get(..end)?, *b"/*").is_some();
     inside.get(end + 2..).map(<[u8]>::trim_ascii_start).filter(|rest| !is_nested && !rest.is_empty())
 }
 
 fn before_comment(text: &[u8]) -> Option<&[u8]> {
     let end = text.iter().rposition(|byte| !byte.is_ascii_whitespace() && *byte != b';')?;
     let code = text.get(..=end)?.strip_suffix(b"*/")?;
-    let start = code.windows(2).rposition(|pair| pair == b"/*")?;
+    let start = last_position(code, *b"/*")?;
     let (before, inside) = (code.get(..start)?, code.get(start + 2..)?);
-    let is_plain = !means_something(inside) && position(inside, b"*/").is_none();
-    let is_certain = UNCERTAIN.iter().all(|mark| position(inside, mark).is_none());
-    let has_versions = [b"/*!".as_slice(), b"/*M!"].iter().any(|mark| position(before, mark).is_some());
+    let is_plain = !means_something(inside) && !any_pair(inside, |one, next| one == b'*' && next == b'/');
+    let is_certain = begins_nothing(before) || !(may_end_something(inside) || has_versions(before));
     let before = before.trim_ascii_end();
     // Behind `;` MySQL counts it as another statement; `--` may begin a comment only now.
     let is_whole = !before.is_empty() && !before.ends_with(b";") && !before.ends_with(b"--");
-    Some(before).filter(|_| is_plain && is_certain && !has_versions && is_whole)
+    Some(before).filter(|_| is_plain && is_certain && is_whole)
+}
+
+/// Nothing in this part of a text begins a string, a quoted name or a comment, in any dialect and mode. `$1` is a parameter, `$a` may begin a string.
+fn begins_nothing(code: &[u8]) -> bool {
+    let is_quote = |byte: u8| matches!(byte, b'\'' | b'"' | b'`' | b'#');
+    let begins = |one: u8, next: u8| {
+        matches!((one, next), (b'-', b'-') | (b'/', b'*')) || (one == b'$' && !next.is_ascii_digit())
+    };
+    !any(code, is_quote) && !any_pair(code, begins) && code.last() != Some(&b'$')
+}
+
+/// Comments that end with the line: what is before them may belong to a string that ends there.
+fn may_end_something(inside: &[u8]) -> bool {
+    any(inside, |byte| matches!(byte, b'\n' | b'\r' | b'#'))
+        || any_pair(inside, |one, next| one == b'-' && next == b'-')
+}
+
+/// Code of some servers' versions.
+fn has_versions(before: &[u8]) -> bool {
+    let mut rest = before;
+    while let Some(at) = position(rest, *b"/*") {
+        rest = rest.get(at + 2..).unwrap_or_default();
+        if matches!(rest, [b'!', ..] | [b'M', b'!', ..]) {
+            return true;
+        }
+    }
+    false
 }
 
 /// A hint, or code of some servers' versions.
@@ -67,8 +92,37 @@ fn means_something(inside: &[u8]) -> bool {
     matches!(inside, [b'!' | b'+', ..] | [b'M', b'!', ..])
 }
 
-fn position(text: &[u8], part: &[u8]) -> Option<usize> {
-    text.windows(part.len()).position(|window| window == part)
+fn position(text: &[u8], pair: [u8; 2]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + memchr(pair[0], text.get(from..)?)?;
+        if text.get(at + 1) == Some(&pair[1]) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+fn last_position(text: &[u8], pair: [u8; 2]) -> Option<usize> {
+    let mut end = text.len();
+    loop {
+        let at = memrchr(pair[0], text.get(..end)?)?;
+        if text.get(at + 1) == Some(&pair[1]) {
+            return Some(at);
+        }
+        end = at;
+    }
+}
+
+/// Looks at all bytes, without a branch for each.
+fn any(text: &[u8], is: impl Fn(u8) -> bool) -> bool {
+    text.iter().fold(0, |any, byte| any | u8::from(is(*byte))) != 0
+}
+
+/// The same for each byte with the next.
+fn any_pair(text: &[u8], is: impl Fn(u8, u8) -> bool) -> bool {
+    let next = text.get(1..).unwrap_or_default();
+    text.iter().zip(next).fold(0, |any, (one, next)| any | u8::from(is(*one, *next))) != 0
 }
 
 #[cfg(test)]
@@ -88,6 +142,7 @@ mod tests {
             format!("select 1 /* a *//*{trace}*/ ;\n"),
             format!("/* {trace} */ select 1"),
             "/* a */ /* b */select 1 /* c */".to_owned(),
+            "select 1 /* a -- b # c \n d */".to_owned(),
         ] {
             assert_eq!(bare(&text), "select 1", "{text}");
         }
@@ -100,6 +155,12 @@ mod tests {
             "select 1;",
             "select 1; /* a */",
             "select 1 --/* a */",
+            "select $$/*--*/",
+            "select $a$ /* -- $a$ */",
+            "select $/* -- */",
+            "select '/* a */' /* -- */",
+            "select \"a /* -- */",
+            "select `a /* # */",
             " select 1 ",
             "select '/* a */'",
             "select 1 /*+ a */",
@@ -120,6 +181,7 @@ mod tests {
         ] {
             assert_eq!(bare(text), text, "{text}");
         }
+        assert_eq!(bare("select $1 /* -- */"), "select $1");
         // Within a line that is a comment, nothing changes.
         assert_eq!(bare("select 1 -- a /* b */"), "select 1 -- a");
     }

@@ -16,6 +16,7 @@ pub(crate) mod parser_bounds;
 pub(crate) mod relations;
 pub(crate) mod show_setting;
 pub(crate) mod stats_query;
+pub(crate) mod summary;
 pub(crate) mod template;
 pub(crate) mod temporary;
 pub(crate) mod transaction;

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::until_hit;
 use crate::mysql::support as mysql;
 use crate::support::frames::{bind_text, describe_portal, execute, parse, sync};
-use crate::support::{PATIENCE, Pair, RawClient, Version, ensure_hits, eventually, undisturbed};
+use crate::support::{Database, Metrics, PATIENCE, Pair, RawClient, Version, ensure_hits, eventually, rest, undisturbed};
 
 const SCHEMA: &str = "create table film (id int primary key, title varchar(20) not null); insert into film values (1, 'one'), (2, 'two')";
 
@@ -19,6 +19,90 @@ fn commented(sql: &str) -> [String; 5] {
         format!("/* two */ {sql} /* `three` */ ;"),
         sql.to_owned(),
     ]
+}
+
+/// Texts of which none came before, as those of an application whose statements are traced.
+const TRACED: u32 = 500;
+/// A busy machine makes no hit a pass.
+const PATIENT: [&str; 2] = ["--max-staleness", "30s"];
+
+fn traced(sql: &str, number: u32) -> String {
+    format!(
+        "{sql} /*route='%2Ffilms--{number}',traceparent='00-5bd66ef5095369c7b0d1f8f4{number:08x}-c532cb40{number:08x}-00'*/"
+    )
+}
+
+/// However many texts come, what is known of them takes no more memory.
+fn is_bounded(before: &Metrics, after: &Metrics, hits: u32) -> Result<()> {
+    ensure!(after.hits() == before.hits() + u64::from(hits), "{:?}", after.passed_since(before));
+    let bytes = |metrics: &Metrics| metrics.value("freshet_statement_bytes");
+    ensure!(bytes(after) <= bytes(before), "{} bytes, {} before", bytes(after), bytes(before));
+    Ok(())
+}
+
+#[test]
+fn each_text_is_new_on_postgres() -> Result<()> {
+    let pair = Pair::over(Database::shared(Version::V18)?, SCHEMA, &PATIENT)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut client = pair.connect()?;
+    let (text, prepared) = ("select title from film where id = 1", "select title from film where id = $1::int");
+    let unnamed =
+        |sql: &str| [parse("", sql), bind_text("", "", &["1"]), describe_portal(""), execute("", 0), sync()].concat();
+    // As drivers do that prepare each new text, and then run it.
+    let named = |client: &mut RawClient, number: u32| {
+        let name = format!("s{number}");
+        client.exchange(&[parse(&name, &traced(prepared, number)), sync()].concat(), 1)?;
+        client.exchange(&[bind_text("", &name, &["2"]), describe_portal(""), execute("", 0), sync()].concat(), 1)
+    };
+    until_hit(&pair, &mut client, &traced(text, 0))?;
+    for number in [0, 1, 2] {
+        client.exchange(&unnamed(&traced(prepared, number)), 1)?;
+        named(&mut client, number)?;
+    }
+    rest();
+    let before = pair.freshet.metrics()?;
+    for number in 10..10 + TRACED {
+        ensure!(client.value(&traced(text, number))? == "one", "{number}");
+        client.exchange(&unnamed(&traced(prepared, number)), 1)?;
+        named(&mut client, number)?;
+    }
+    is_bounded(&before, &pair.freshet.metrics()?, 3 * TRACED)
+}
+
+#[test]
+fn each_text_is_new_on_mysql() -> Result<()> {
+    each_text_is_new(mysql::Kind::Mysql)
+}
+
+#[test]
+fn each_text_is_new_on_mariadb() -> Result<()> {
+    each_text_is_new(mysql::Kind::Mariadb)
+}
+
+fn each_text_is_new(kind: mysql::Kind) -> Result<()> {
+    let pair = mysql::Pair::over(mysql::Database::shared(kind)?, SCHEMA, &PATIENT)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut client = pair.connect()?;
+    let (text, prepared) = ("select title from film where id = 1", "select title from film where id = ?");
+    let run = |client: &mut mysql::RawClient, number: u32| {
+        let statement = client.prepare(&traced(prepared, number))?;
+        client.execute(statement, &[mysql::packets::Value::Int(2)])
+    };
+    pair.until_hit(&mut client, &traced(text, 0))?;
+    for number in [0, 1, 2] {
+        run(&mut client, number)?;
+    }
+    rest();
+    let before = pair.freshet.metrics()?;
+    for number in 10..10 + TRACED {
+        ensure!(client.value(&traced(text, number))? == "one", "{number}");
+        run(&mut client, number)?;
+    }
+    is_bounded(&before, &pair.freshet.metrics()?, 2 * TRACED)
 }
 
 #[test]

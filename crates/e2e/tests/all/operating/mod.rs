@@ -11,6 +11,7 @@ mod drain;
 mod entries;
 mod logs;
 mod memory;
+mod otlp;
 mod outcomes;
 mod prometheus;
 mod proxysql;

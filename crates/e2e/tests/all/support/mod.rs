@@ -1,6 +1,7 @@
 //! Support for all tests: real servers, a running Freshet, and a client that hides nothing.
 
 pub(crate) mod browser;
+pub(crate) mod collector;
 pub(crate) mod frames;
 mod freshet;
 mod http;

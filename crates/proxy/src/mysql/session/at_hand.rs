@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_sql::Code;
+use freshet_sql::{Code, TraceParent};
 use freshet_types::Catalog;
 
 use crate::mysql::session::diagnostics::Counting;
@@ -21,4 +21,8 @@ pub(super) struct AtHand {
     pub(super) reading: Option<Reading>,
     /// Reads on the way of its answer what FOUND_ROWS() will say.
     pub(super) counting: Option<Counting>,
+    /// The label of the reason for which it passes.
+    pub(super) passed_for: &'static str,
+    /// The trace that its text names, while there are spans.
+    pub(super) trace: Option<TraceParent>,
 }

@@ -43,6 +43,7 @@ mod known;
 mod mark;
 mod moving;
 mod named;
+mod observe;
 mod polled;
 mod prepared;
 pub(crate) mod reading;
@@ -77,11 +78,10 @@ use crate::mysql::session::transaction::TransactionState;
 use crate::mysql::session::watermark::SessionWatermark;
 use crate::peer::Peer;
 use crate::server::access::Incoming;
-use crate::server::query_log::{Record, Who};
 use crate::server::sessions::{About, Link};
+use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
 use crate::session::wait_queue::Patience;
-use crate::statement::registry::NormalizedQuery;
 
 /// Why a session ended other than by its client's wish.
 #[derive(Debug, Error)]
@@ -251,22 +251,14 @@ impl Session {
     }
 
     /// The answer of this entry is in the output.
-    fn count_hit(&self, body: &Body) {
+    fn count_hit(&mut self, body: &Body) {
         let took = self.count_served(body.frames().len());
         body.note_hit(self.worker, took);
         if self.shared.settings.query_log.wants(took.nanos) {
-            self.log_query(&body.source.query, took.nanos, Some(body.frames().len()));
+            let (query, took, outcome) = (&body.source.query, took.nanos, AnsweredBy::Hit(body.frames().len()));
+            let parent = self.at_hand.trace.take();
+            self.observe(&Answered { query, took, outcome, has_failed: false, parent });
         }
-    }
-
-    /// The statement took long enough for the query log. `hit`: bytes from the cache.
-    fn log_query(&self, query: &Arc<NormalizedQuery>, took: Nanos, hit: Option<usize>) {
-        self.shared.settings.query_log.note(|| {
-            let (user, address) = (self.server.about.user.clone(), self.client.socket().peer_ip());
-            // Empty where it is not known: the session may have chosen another one since its login.
-            let database = self.server.who().database.to_owned();
-            Record { who: Who { id: self.server.link.id, user, database, address }, query: query.clone(), took, hit }
-        });
     }
 
     /// So many bytes from the cache are in the output; how long that took.

@@ -21,6 +21,7 @@ use crate::mysql::session::known::{Allowed, Known};
 use crate::mysql::session::mark::Mark;
 use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::{Session, SessionError};
+use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
 use crate::session::lookup::Decision;
 use crate::statement::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
@@ -117,6 +118,7 @@ impl Session {
             Decision::Fill(fill) => self.send_and_take(statement, Some(fill), command, kind).await,
             Decision::Pass(reason) => {
                 self.note_passed(statement.as_ref(), &reason);
+                self.at_hand.passed_for = reason.label();
                 self.ask_ahead(statement.as_ref());
                 self.send_and_take(statement, None, command, kind).await
             }
@@ -159,8 +161,11 @@ impl Session {
         self.answered();
         let took = self.now().saturating_sub(sent_at);
         statement.query.figures.results.answered(done.rows, done.affected_rows);
+        let parent = self.at_hand.trace.take();
         if self.shared.settings.query_log.wants(took) {
-            self.log_query(&statement.query, took, None);
+            let query = &statement.query;
+            let outcome = if passes { AnsweredBy::Pass(self.at_hand.passed_for) } else { AnsweredBy::Fill };
+            self.observe(&Answered { query, took, outcome, has_failed: done.error.is_some(), parent });
         }
         if passes {
             let took = took.into();
@@ -178,6 +183,7 @@ impl Session {
 
     pub(crate) async fn take_unknown(&mut self, kind: Kind) -> Result<(), SessionError> {
         self.before_sending(Mark::UNKNOWN, None);
+        self.at_hand.trace = None;
         self.replay.unknown();
         let was = self.status;
         self.server.link.begin_running(0, self.now());
@@ -195,6 +201,9 @@ impl Session {
             return Ok(Decided::pass(None, Reason::NotParsed)); // the server says so in its own words
         };
         let text = freshet_sql::without_outer_comments(query.text);
+        if text.len() != query.text.len() {
+            self.note_comments(query.text, text);
+        }
         if !query.has_attributes && self.answer_found_rows(text, packet) {
             return Ok(Decided::hit());
         }
@@ -374,6 +383,7 @@ impl Session {
         let Some(message) = self.shared.rules.refusal(statement.query.subject(), &self.server.who()) else {
             return false;
         };
+        self.at_hand.trace = None;
         self.count_passed(&Reason::Refused);
         statement.query.note_passed(&Reason::Refused);
         put_error(self.client.output.buffer(), &mut 1, TABLE_ACCESS_DENIED, Some("42000"), &message);
@@ -390,6 +400,7 @@ impl Session {
 
     /// Answers a statement that is for Freshet itself.
     async fn answer_admin(&mut self, admin: &Result<Admin, String>, form: Form) -> Result<(), SessionError> {
+        self.at_hand.trace = None;
         if matches!(admin, Ok(Admin::ExplainCache(_))) && matches!(self.allowed(), Allowed::Ask) {
             self.ask_context().await?;
         }

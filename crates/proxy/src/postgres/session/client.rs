@@ -234,7 +234,8 @@ impl Session {
             block.note_use();
         }
         self.client.set_ends_by_itself(false);
-        self.pipeline.push(Unit::Client(ClientUnit::new(kind, pure)));
+        let trace = self.client.take_trace();
+        self.pipeline.push(Unit::Client(ClientUnit { trace, ..ClientUnit::new(kind, pure) }));
     }
 
     /// The session only forwards from here on.
@@ -332,7 +333,11 @@ impl Session {
 
     /// The statement of a text, as the server reads it in this session.
     pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
-        let text = freshet_sql::without_outer_comments(text);
+        self.bare_statement(freshet_sql::without_outer_comments(text), types)
+    }
+
+    /// The same of a text without comments around it.
+    pub(crate) fn bare_statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
         self.shared.registry.statement_of(text, types, self.server.settings.escapes)
     }
 
@@ -413,13 +418,19 @@ impl Session {
         plan::allowed(view)
     }
 
-    /// Counts a statement that passes, under its own reason if it has one, else under `otherwise`.
-    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, nature: &Nature, otherwise: &Reason) {
+    /// Counts a statement that passes, under its own reason if it has one, else under `otherwise`. Returns the label of the reason.
+    pub(crate) fn note_passed(
+        &self,
+        statement: Option<&Arc<Statement>>,
+        nature: &Nature,
+        otherwise: &Reason,
+    ) -> &'static str {
         let reason = nature.refusal.as_ref().unwrap_or(otherwise);
         self.count_passed(reason);
         if let Some(statement) = statement {
             statement.query.note_passed(reason);
         }
+        reason.label()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client's side of a session: its socket, and how far what it sends has been read.
 
+use freshet_sql::TraceParent;
 use freshet_types::Reason;
 
 use crate::peer::{Input, Peer};
@@ -44,6 +45,8 @@ pub(super) struct ClientSide {
     ends_by_itself: bool,
     unseen: UnseenExecution,
     ending: Ending,
+    /// The trace of the statement at the start of the input, while there are spans.
+    trace: Option<TraceParent>,
 }
 
 impl ClientSide {
@@ -56,6 +59,7 @@ impl ClientSide {
             ends_by_itself: false,
             unseen: UnseenExecution::default(),
             ending: Ending::Open,
+            trace: None,
         }
     }
 
@@ -76,6 +80,14 @@ impl ClientSide {
 
     pub(super) fn consume(&mut self, count: usize) {
         self.socket.input.consume(count);
+    }
+
+    pub(super) fn set_trace(&mut self, trace: Option<TraceParent>) {
+        self.trace = trace;
+    }
+
+    pub(super) fn take_trace(&mut self) -> Option<TraceParent> {
+        self.trace.take()
     }
 
     /// Takes out what has come while its messages are looked at. [`Self::put_back`] must follow.

@@ -246,7 +246,13 @@ impl Session {
         let mut statements = Statements::new();
         for (at, group) in groups.iter().enumerate() {
             statements.push(match &group.parse {
-                Some((parse, _)) => self.statement(parse.query, parse.types)?,
+                Some((parse, _)) => {
+                    let text = freshet_sql::without_outer_comments(parse.query);
+                    if text.len() != parse.query.len() {
+                        self.note_comments(parse.query, text);
+                    }
+                    self.bare_statement(text, parse.types)?
+                }
                 None => match prepared_before(groups, at).and_then(|before| statements.get(before)) {
                     Some(prepared_in_batch) => prepared_in_batch.clone(),
                     None => self.prepared_statement(group.bind.statement, settings)?,
@@ -435,6 +441,7 @@ impl Session {
         if !self.is_idle() {
             return Step::Wait;
         }
+        self.client.set_trace(None);
         let before = self.client.output().len();
         let out = self.client.output();
         if group.parse.is_some() {

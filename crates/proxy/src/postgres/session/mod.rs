@@ -46,6 +46,7 @@ mod long_text;
 mod mark;
 pub(crate) mod moving;
 mod named;
+mod observe;
 mod orders;
 mod own;
 mod own_statements;
@@ -90,10 +91,9 @@ use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
-use crate::server::query_log::{Record, Who};
 use crate::server::sessions::Link;
+use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
-use crate::statement::registry::NormalizedQuery;
 
 pub(crate) use own::first_question;
 pub(crate) use startup::serve;
@@ -242,25 +242,15 @@ impl Session {
         }
     }
 
-    /// The database took so long for an answer.
-    fn count_answer(&self, took: Took, query: &Arc<NormalizedQuery>) {
+    /// The database has answered a statement.
+    fn count_answer(&self, took: Took, answered: &Answered<'_>) {
         if let Some(counters) = self.counters() {
             counters.answers.note(took);
         }
         if self.shared.settings.query_log.wants(took.nanos) {
-            self.log_query(query, took.nanos, None);
+            self.observe(answered);
         }
         self.note_traffic();
-    }
-
-    /// The statement took long enough for the query log. `hit`: bytes from the cache.
-    fn log_query(&self, query: &Arc<NormalizedQuery>, took: Nanos, hit: Option<usize>) {
-        let about = &self.link.about;
-        self.shared.settings.query_log.note(|| {
-            let (user, database) = (about.user.clone(), about.database.clone());
-            let address = about.client.map(|(_, peer)| peer.ip());
-            Record { who: Who { id: self.link.id, user, database, address }, query: query.clone(), took, hit }
-        });
     }
 
     fn note_traffic(&self) {
@@ -275,11 +265,14 @@ impl Session {
         if let Some(counters) = self.counters() {
             counters.count_hits(count, bytes, took);
         }
-        let logs = self.shared.settings.query_log.wants(took.nanos);
+        let is_observed = self.shared.settings.query_log.wants(took.nanos);
+        let parent = if is_observed { self.client.take_trace() } else { None };
         entries.for_each(|entry| {
             entry.note_hit(self.worker, took);
-            if logs {
-                self.log_query(&entry.source.query, took.nanos, Some(entry.frames().len()));
+            if is_observed {
+                let outcome = AnsweredBy::Hit(entry.frames().len());
+                let query = &entry.source.query;
+                self.observe(&Answered { query, took: took.nanos, outcome, has_failed: false, parent });
             }
         });
         self.note_traffic();

@@ -344,14 +344,14 @@ impl Session {
         };
         self.precede(statement.as_ref());
         self.deallocate(statement.as_ref());
-        self.note_passed(statement.as_ref(), &nature, &fallback);
+        let reason = self.note_passed(statement.as_ref(), &nature, &fallback);
         self.note_read(statement.as_ref());
         let silent = nature.is_silent;
         // Within a transaction the statement may mean what is rolled back, or gone, with it.
         let settled = self.is_settled();
         let (place, now) = (self.prefetch.place(statement.as_ref()), self.now());
         let unit = self.last_unit();
-        unit.passes(statement.as_ref(), now);
+        unit.passes(statement.as_ref(), reason, now);
         unit.effects.mark.reads |= effect == Effect::Pure && !silent;
         unit.place = place;
         match portal {

@@ -47,8 +47,11 @@ impl Session {
         step
     }
 
-    fn query_text(&mut self, text: &[u8], message: &[u8]) -> Step {
-        let text = freshet_sql::without_outer_comments(text);
+    fn query_text(&mut self, sent: &[u8], message: &[u8]) -> Step {
+        let text = freshet_sql::without_outer_comments(sent);
+        if text.len() != sent.len() {
+            self.note_comments(sent, text);
+        }
         let execution = Execution::Query(text);
         let allowed = self.allowed();
         let mut bypass = None;
@@ -60,11 +63,12 @@ impl Session {
                 Decision::Fill(()) => {}
             }
         }
-        let statement = match self.statement(text, &[]) {
+        let statement = match self.bare_statement(text, &[]) {
             Ok(statement) => statement,
             Err(reason) => return self.pass_query(message, None, &self.nature(None), &reason),
         };
         if let Some(admin) = &statement.admin {
+            self.client.set_trace(None);
             let step = self.answer_admin(admin, true);
             if step == Step::Done {
                 backend::put_ready(self.client.output(), self.transaction.status());
@@ -185,7 +189,7 @@ impl Session {
 
     /// Everything but the bytes.
     fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, nature: &Nature, reason: &Reason) {
-        self.note_passed(statement, nature, reason);
+        let reason = self.note_passed(statement, nature, reason);
         self.note_read(statement);
         let (effect, tells) = (nature.effect, !nature.is_silent);
         self.catch_up_unseen_query(statement);
@@ -194,7 +198,7 @@ impl Session {
         self.precede(statement);
         let (place, now) = (self.prefetch.place(statement), self.now());
         let unit = self.last_unit();
-        unit.passes(statement, now);
+        unit.passes(statement, reason, now);
         unit.effects.tells = tells;
         unit.effects.mark.reads = tells && effect == Effect::Pure;
         unit.place = place;

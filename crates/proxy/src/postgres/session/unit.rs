@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use freshet_sql::TraceParent;
 use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::postgres::backend;
 
@@ -133,12 +134,16 @@ pub(crate) struct ClientUnit {
     pub(crate) passed: Option<Passed>,
     /// The message of the rule that refuses a statement in it: see [`Session::send_refused`](crate::postgres::session::Session::send_refused).
     pub(crate) refusal: Option<Box<str>>,
+    /// The trace that it belongs to.
+    pub(crate) trace: Option<TraceParent>,
 }
 
 /// The last statement that passed in a unit. All that the unit takes counts as its time.
 #[derive(Debug)]
 pub(crate) struct Passed {
     pub(crate) query: Arc<NormalizedQuery>,
+    /// The label of the reason.
+    pub(crate) reason: &'static str,
     sent_at: Nanos,
 }
 
@@ -323,11 +328,11 @@ impl EndWithin {
 }
 
 impl ClientUnit {
-    /// A statement of it passes.
-    pub(crate) fn passes(&mut self, statement: Option<&Arc<Statement>>, now: Nanos) {
+    /// A statement of it passes, for a reason with this label.
+    pub(crate) fn passes(&mut self, statement: Option<&Arc<Statement>>, reason: &'static str, now: Nanos) {
         if let Some(statement) = statement {
             let sent_at = self.passed.as_ref().map_or(now, |passed| passed.sent_at);
-            self.passed = Some(Passed { query: statement.query.clone(), sent_at });
+            self.passed = Some(Passed { query: statement.query.clone(), reason, sent_at });
         }
     }
 

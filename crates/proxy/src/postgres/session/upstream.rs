@@ -12,6 +12,7 @@ use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::server_connection::Way;
 use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
 use crate::postgres::session::{Known, Session, SessionError};
+use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::commit_wait::Touched;
 
 /// The largest row that Freshet's own statements may answer.
@@ -295,10 +296,13 @@ impl Session {
             let took = now.saturating_sub(fill.stage.started);
             fill.stage.answer.took = fill.stage.source.query.figures.fill_took(took, self.shared.waits.turn());
             self.shared.waits.answered_in(took);
-            self.count_answer(took.into(), &fill.stage.source.query);
+            let (query, outcome) = (&fill.stage.source.query, AnsweredBy::Fill);
+            self.count_answer(took.into(), &Answered { query, took, outcome, has_failed: failed, parent: unit.trace });
         }
         if let Some(passed) = &unit.passed {
-            self.count_answer(passed.answered(now), &passed.query);
+            let (took, query, outcome) = (passed.answered(now), &passed.query, AnsweredBy::Pass(passed.reason));
+            let answered = Answered { query, took: took.nanos, outcome, has_failed: failed, parent: unit.trace };
+            self.count_answer(took, &answered);
         }
         if self.transaction.block().is_some() {
             self.complete.set_proof(None);

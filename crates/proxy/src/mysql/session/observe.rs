@@ -1,0 +1,38 @@
+//! What the query log and the spans are told of a statement, and the trace that its comment names.
+
+use freshet_sql::TraceParent;
+use freshet_types::Dialect;
+
+use crate::mysql::session::Session;
+use crate::server::query_log::{Record, Who};
+use crate::server::traces::{Answered, AnsweredBy, Origin};
+
+impl Session {
+    /// A statement was answered, after long enough for the query log or while there are spans.
+    #[cold]
+    pub(crate) fn observe(&self, answered: &Answered<'_>) {
+        let about = &self.server.about;
+        let who = || {
+            let (user, database) = (about.user.clone(), about.database.clone().unwrap_or_default());
+            Who { id: 0, user, database, address: self.client.socket().peer_ip() }
+        };
+        let Answered { query, took, outcome, .. } = *answered;
+        let hit = if let AnsweredBy::Hit(bytes) = outcome { Some(bytes) } else { None };
+        let settings = &self.shared.settings;
+        settings.query_log.note(took, || Record { who: who(), query: query.clone(), took, hit });
+        settings.traces.note(answered, || Origin {
+            who: who(),
+            dialect: if about.version.is_mariadb { Dialect::MariaDb } else { Dialect::MySql },
+            upstream: settings.upstream.as_str().into(),
+        });
+    }
+
+    /// The text of the command at hand has comments around it, which may name its trace.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_comments(&mut self, text: &[u8], bare: &[u8]) {
+        if self.shared.settings.traces.are_on() {
+            self.at_hand.trace = TraceParent::of(text, bare);
+        }
+    }
+}
