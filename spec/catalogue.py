@@ -15,7 +15,7 @@ stated exception (bounded by D of the lease).
 """
 from collections import namedtuple
 from search import Switches, explore, main
-from lineage import reflects, value, link
+from join_keys import reflects, value, link
 
 D,WA,WB=range(3); NAME=('D','Wa','Wb')
 

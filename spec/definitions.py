@@ -17,15 +17,15 @@ class P(Switches):
     fence=None         # a time-out sets a fence ('before' | 'after' the acknowledgement), and hits wait for such a look instead
     count='sent'       # D counts as under way from before it is 'sent' | from when it is 'answered' | None: never
     until='ack'        # until its 'ack'nowledgement | its 'answer'
-    floor=True         # who is answered while D is under way hits only behind a look that was asked for afterwards
+    watermark=True         # who is answered while D is under way hits only behind a look that was asked for afterwards
     stamp=True         # so is a result that is installed meanwhile
     looks=3
     fills=1
     passes=2
 
 # d: 0 not sent, 1 sent, 2 visible, 3 answered, 4 acknowledged    at: looks asked for at its answer    asked: looks asked for
-# look: None | (number, shows D)    done: number of the last look that was taken in    fence, floor, ent[k][1]: hits need a later one
-St=namedtuple('St','d at asked look done fence late ents fill left rd seen floor passes bad')
+# look: None | (number, shows D)    done: number of the last look that was taken in    fence, watermark, ent[k][1]: hits need a later one
+St=namedtuple('St','d at asked look done fence late ents fill left rd seen watermark passes bad')
 
 def run(p):
     init=St(0,0,0,None,0,-1,False,((0,-1),None),None,p.fills,None,0,-1,p.passes,'')
@@ -64,20 +64,20 @@ def run(p):
             if s.passes: add('passes: its query runs',rd=vis,passes=s.passes-1)
             for k in (0,1):
                 e=s.ents[k]
-                if e is None or s.done<=max(s.fence,s.floor,e[1]): continue
+                if e is None or s.done<=max(s.fence,s.watermark,e[1]): continue
                 bad=('RYW','hit old, D is acknowledged') if s.d==4 and not e[0] else ('MONO','hit old, the new was seen') if s.seen>e[0] else ''
                 add(f'HIT {k} {"new" if e[0] else "old"}',seen=max(s.seen,e[0]),bad=bad)
-        else: add(f'passes: answered {"new" if s.rd else "old"}',rd=None,seen=max(s.seen,s.rd),floor=s.asked if p.floor and under_way(s) else s.floor)
+        else: add(f'passes: answered {"new" if s.rd else "old"}',rd=None,seen=max(s.seen,s.rd),watermark=s.asked if p.watermark and under_way(s) else s.watermark)
         return out
     return explore(init,lambda s:s.bad or None,steps)
 
 V=[
- P('V1 held until a look asked for after the answer; floor and stamp while under way','HOLDS'),
- P('V2 not held','VIOLATION',hold=None),
- P('V3 held until a look is taken in after the answer','VIOLATION',hold='answered'),
+ P('V1 commit wait until a look asked for after the answer; watermark and stamp while under way','HOLDS'),
+ P('V2 no commit wait','VIOLATION',hold=None),
+ P('V3 commit wait until a look is taken in after the answer','VIOLATION',hold='answered'),
  P('V4 time-out: fence until such a look, then acknowledgement','HOLDS',fence='before'),
  P('V5 time-out: acknowledgement, then fence','VIOLATION',fence='after'),
- P('V6 no floor for who passes while D is under way','VIOLATION',floor=False),
+ P('V6 no watermark for who passes while D is under way','VIOLATION',watermark=False),
  P('V7 no stamp for what is installed while D is under way','VIOLATION',stamp=False),
  P('V8 D counts from its answer','VIOLATION',count='answered'),
  P('V9 D counts until its answer','VIOLATION',until='answer'),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Held acknowledgements, time-outs and fences: once a write is acknowledged, no look-up that begins later misses it.
+"""Commit waits, time-outs and fences: once a write is acknowledged, no look-up that begins later misses it.
 
 A writer's client gets its acknowledgement from the proxy: commit record in WAL -> visible -> the proxy has the database's answer
-and end() -> held until applied >= end(), or time-out: a fence at end() on the table that was written, then the acknowledgement.
+and end() -> waits until applied >= end(), or time-out: a fence at end() on the table that was written, then the acknowledgement.
 With synchronous_commit=off a commit is visible before it is flushed, and the stream delivers flushed commits only. A fence by time
 is for writes whose end() is not known: hits need a lease whose reading was asked for after the fence was set.
 
@@ -15,7 +15,7 @@ from collections import namedtuple
 from search import Switches, explore, main
 
 class P(Switches):
-    hold=True          # the acknowledgement is held until applied >= end()
+    hold=True          # the acknowledgement waits until applied >= end()
     timeout=True       # ... or until a time-out
     fence='lsn'        # what a time-out sets: 'lsn' | 'time' | None | 'other': on a table that was not written
     first='fence'      # on a time-out comes first the 'fence' | the 'ack'
@@ -96,8 +96,8 @@ def run(p):
     return explore(init,check,steps)
 
 V=[
- P('L1 acknowledgements not held','VIOLATION',hold=False),
- P('L2 held until applied >= end()','HOLDS',timeout=False),
+ P('L1 no commit wait','VIOLATION',hold=False),
+ P('L2 commit wait until applied >= end()','HOLDS',timeout=False),
  P('L3 L2 with a time-out that sets no fence','VIOLATION',fence=None),
  P('L4 time-out: fence, then acknowledgement','HOLDS'),
  P('L5 time-out: acknowledgement, then fence','VIOLATION',first='ack'),

@@ -35,8 +35,8 @@ class P:                       # protocol switches
         s.tomb=False           # the install order is also kept against entries already invalidated
         s.single=True          # single flight; else concurrent fills may overwrite
         s.order=False          # without single flight: install only if started after the installed entry's arrival
-        s.ryw=None             # None | 'wait' (ack held until delivered) | 'fence' (hits need delivered>=acked LSN)
-        s.floor=False          # session floor: after an upstream read, hits need delivered >= WAL end seen, or newer fill
+        s.ryw=None             # None | 'wait' (ack waits until delivered) | 'fence' (hits need delivered>=acked LSN)
+        s.watermark=False          # session watermark: after an upstream read, hits need delivered >= WAL end seen, or newer fill
         s.inplace=False        # apply deltas in place instead of invalidating
         s.look=(2,2)           # look-ups per reader session
         s.rounds=2             # prober rounds
@@ -48,7 +48,7 @@ def run(p, NW=2, limit=8_000_000):
     NR=len(p.look)
     # state: (wal, vis, acked, pc_w, delivered, pending, entry, clock, readers, prober, fence, tomb)
     # entry: None | (sorted reflected, arrive_clock, S0, start_clock, WAL end at arrival)
-    # reader: (lookups_left, phase, seen, floor, last_clock, fill)
+    # reader: (lookups_left, phase, seen, watermark, last_clock, fill)
     # fill: (start_clock, start_delivered, frozenset carry, taintset, S0|None, lsn, result|None)
     init=((),frozenset(),frozenset(),(0,)*NW,0,frozenset(),None,0,tuple((k,'idle',frozenset(),0,0,None) for k in p.look),('idle',0,None),0,0)
     seen={init:None}; q=deque([init]); n=0
@@ -102,29 +102,29 @@ def run(p, NW=2, limit=8_000_000):
             for x in pend: add(f'timer: W{x} leaves the ring',pend=pend-{x})
         # readers
         for i,r in enumerate(rds):
-            left,ph,sn,floor,last,f=r
+            left,ph,sn,watermark,last,f=r
             def setr(nr): return rds[:i]+(nr,)+rds[i+1:]
             if ph=='idle' and left>0:
                 usable = ent is not None
                 if usable and p.ryw=='fence' and dl<fence: usable=False
-                if usable and p.floor and not (dl>=floor or ent[3]>last): usable=False
+                if usable and p.watermark and not (dl>=watermark or ent[3]>last): usable=False
                 if usable:
                     v=frozenset(ent[0])
                     if 'RYW' in p.check and not acked<=v: return ('VIOLATION RYW',n,trace(s,f'!! R{i} hit {set(v)} but acknowledged {set(acked)}'))
                     if 'MONO' in p.check and not sn<=v: return ('VIOLATION MONO',n,trace(s,f'!! R{i} saw {set(sn)} earlier, now hit {set(v)}'))
-                    add(f'R{i}: HIT {set(v)}',rds=setr((left-1,'idle',sn|v,max(floor,ent[4]) if p.floor else floor,max(last,ent[1]) if p.floor else last,None)))
+                    add(f'R{i}: HIT {set(v)}',rds=setr((left-1,'idle',sn|v,max(watermark,ent[4]) if p.watermark else watermark,max(last,ent[1]) if p.watermark else last,None)))
                 else:
                     busy=p.single and any(o[5] is not None and o[5][6]!='nofill' for o in rds)
                     if not busy:
                         carry=pend if p.keep else frozenset()
                         add(f'R{i}: MISS, fill registered (delivered={dl}, pending={set(pend)})',clk=clk+1,
-                            rds=setr((left,'reg',sn,floor,last,(clk+1,dl,carry,frozenset(),None,0,None))))
+                            rds=setr((left,'reg',sn,watermark,last,(clk+1,dl,carry,frozenset(),None,0,None))))
             elif ph=='reg':
-                if p.rr: add(f'R{i}: BEGIN RR; snapshot+query in one: result={set(vis)}',rds=setr((left,'done',sn,floor,last,(*f[:4],vis,0,vis))))
+                if p.rr: add(f'R{i}: BEGIN RR; snapshot+query in one: result={set(vis)}',rds=setr((left,'done',sn,watermark,last,(*f[:4],vis,0,vis))))
                 else:
                     nf=(*f[:4],vis if p.probe else None,len(wal) if p.lsn else 0,None)
-                    add(f'R{i}: probe S0={set(vis)} lsn={len(wal)}' if (p.probe or p.lsn) else f'R{i}: sent',rds=setr((left,'exec',sn,floor,last,nf)))
-            elif ph=='exec': add(f'R{i}: query executes, result={set(vis)}',rds=setr((left,'done',sn,floor,last,(*f[:6],vis))))
+                    add(f'R{i}: probe S0={set(vis)} lsn={len(wal)}' if (p.probe or p.lsn) else f'R{i}: sent',rds=setr((left,'exec',sn,watermark,last,nf)))
+            elif ph=='exec': add(f'R{i}: query executes, result={set(vis)}',rds=setr((left,'done',sn,watermark,last,(*f[:6],vis))))
             elif ph=='done':
                 res=f[6]; S0=f[4]
                 cand=frozenset()
@@ -140,7 +140,7 @@ def run(p, NW=2, limit=8_000_000):
                 e2=ent
                 if ok: e2=(tuple(sorted(res)),clk+1,(S0 or frozenset()) if p.inplace else None,f[0],len(wal))
                 add(f'R{i}: result {set(res)} arrives; '+('INSTALL' if ok else f'not cached (unproven {set(cand)})'),ent=e2,clk=clk+1,tomb=clk+1 if ok and p.tomb else tomb,
-                    rds=setr((left-1,'idle',sn|res,max(floor,len(wal)) if p.floor else floor,clk+1,None)))
+                    rds=setr((left-1,'idle',sn|res,max(watermark,len(wal)) if p.watermark else watermark,clk+1,None)))
         for lab,t in succ:
             if t not in seen: seen[t]=(s,lab); q.append(t)
     return ('HOLDS',n,None)
@@ -156,23 +156,23 @@ V=[
  P('B3 B2 with the exact snapshot (REPEATABLE READ)','HOLDS',taint=True,pending=True,rr=True),
  P('B4 lease + PENDING + background prober, commits pending at start stay with the fill','HOLDS',taint=True,pending=True,prober=True,fast=dict(look=(2,1),rounds=1)),
  P('B5 B4 but PENDING is garbage-collected under a fill in flight','VIOLATION',taint=True,pending=True,prober=True,keep=False),
- P('B6 late tags: no early registration, ring since start + PENDING at start + S0','HOLDS',late=True,pending=True,probe=True,prober=True,fast=dict(look=(2,1),rounds=1)),
- P('B7 late tags without PENDING (ring since start only)','VIOLATION',late=True),
+ P('B6 deferred tags: no early registration, ring since start + PENDING at start + S0','HOLDS',late=True,pending=True,probe=True,prober=True,fast=dict(look=(2,1),rounds=1)),
+ P('B7 deferred tags without PENDING (ring since start only)','VIOLATION',late=True),
  P('C1 B2, RYW without fence','VIOLATION',taint=True,pending=True,probe=True,check=('FRESH','RYW')),
- P('C2 B2, RYW: ack held until the commit was delivered','HOLDS',taint=True,pending=True,probe=True,ryw='wait',check=('FRESH','RYW')),
+ P('C2 B2, RYW: ack waits until the commit was delivered','HOLDS',taint=True,pending=True,probe=True,ryw='wait',check=('FRESH','RYW')),
  P('C3 B2, RYW: fence, hits need delivered>=acked LSN','HOLDS',taint=True,pending=True,probe=True,ryw='fence',check=('FRESH','RYW')),
  P('D1 B2 single flight, session monotonic?','HOLDS',taint=True,pending=True,probe=True,check=('FRESH','MONO')),
  P('D2 B2 with concurrent fills of one key, last arrival wins','VIOLATION',taint=True,pending=True,probe=True,single=False,check=('FRESH','MONO')),
  P('D3 D2 + install only if started after the installed entry arrived','VIOLATION',taint=True,pending=True,probe=True,single=False,order=True,check=('FRESH','MONO')),
- P('D4 D3 + the same order kept against invalidated entries (tombstone clock), no session floor','VIOLATION',taint=True,pending=True,probe=True,single=False,order=True,tomb=True,check=('FRESH','MONO')),
- P('D5 D4 + session floor: hit needs delivered>=floor, or an entry whose fill STARTED after my last read','HOLDS',taint=True,pending=True,probe=True,single=False,order=True,tomb=True,floor=True,fast=dict(look=(2,1)),check=('FRESH','MONO')),
- P('D6 session floor alone (concurrent fills, last arrival wins)','HOLDS',taint=True,pending=True,probe=True,single=False,floor=True,look=(2,1),fast=dict(look=(1,1)),check=('FRESH','MONO')),
+ P('D4 D3 + the same order kept against invalidated entries (tombstone clock), no session watermark','VIOLATION',taint=True,pending=True,probe=True,single=False,order=True,tomb=True,check=('FRESH','MONO')),
+ P('D5 D4 + session watermark: hit needs delivered>=watermark, or an entry whose fill STARTED after my last read','HOLDS',taint=True,pending=True,probe=True,single=False,order=True,tomb=True,watermark=True,fast=dict(look=(2,1)),check=('FRESH','MONO')),
+ P('D6 session watermark alone (concurrent fills, last arrival wins)','HOLDS',taint=True,pending=True,probe=True,single=False,watermark=True,look=(2,1),fast=dict(look=(1,1)),check=('FRESH','MONO')),
  P('E1 in-place deltas with the conservative S0','VIOLATION',taint=True,pending=True,probe=True,inplace=True,check=('ONCE',)),
  P('E2 in-place deltas with the exact snapshot (RR)','HOLDS',taint=True,pending=True,rr=True,inplace=True,check=('FRESH','ONCE')),
- P('F  full: lease + PENDING + S0 + prober + ack-wait + concurrent fills + session floor','HOLDS',taint=True,pending=True,probe=True,prober=True,ryw='wait',single=False,floor=True,look=(2,1),rounds=1,fast=dict(look=(1,1)),check=ALL),
+ P('F  full: lease + PENDING + S0 + prober + ack-wait + concurrent fills + session watermark','HOLDS',taint=True,pending=True,probe=True,prober=True,ryw='wait',single=False,watermark=True,look=(2,1),rounds=1,fast=dict(look=(1,1)),check=ALL),
 ]
 if __name__=='__main__':
-    import catalogue, coverage, definitions, fences, lineage, reconnect, sessions, transactions, twokeys
-    others=(twokeys,lineage,coverage,sessions,fences,reconnect,transactions,catalogue,definitions)
+    import catalogue, coverage, definitions, fences, join_keys, reconnect, sessions, transactions, twokeys
+    others=(twokeys,join_keys,coverage,sessions,fences,reconnect,transactions,catalogue,definitions)
     models=((V,run),*((m.V,m.run) for m in others))
     sys.exit(min(sum(report(v,r,sys.argv[1:]) for v,r in models),100))

@@ -33,7 +33,7 @@ SETTINGS = {
 SHAPES = [
     Shape(), Shape(100, 10), Shape(1000, 1), Shape(500, 10), Shape(100, 10, "FULL"), Shape(500, 10, "FULL"),
 ]
-TARGETS = {"direct": None, "freshet": (), "freshet, no hold": ("--commit-wait", "0ms")}
+TARGETS = {"direct": None, "freshet": (), "freshet, no commit wait": ("--commit-wait", "0ms")}
 COVER = (
     "SELECT c FROM sbtest1 WHERE id = {}", "SELECT c FROM sbtest2 WHERE id = {}", "SELECT v FROM account WHERE id = {}",
     "SELECT v FROM watched WHERE id = {}",

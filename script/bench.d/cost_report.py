@@ -25,9 +25,9 @@ CHANGES = (
     "that take an id: messages that flush the log. Lease age: that of the proof that the stream is current, at the end."
 )
 WAIT = (
-    "pgbench, every transaction counted. `freshet` holds the acknowledgement until the stream has delivered the write, "
-    "at most 20 ms; `freshet, no hold` runs with `--commit-wait 0ms` and sets a fence. Held and fences are Freshet's "
-    "own counters."
+    "pgbench, every transaction counted. With `freshet` the acknowledgement waits until the stream has delivered the "
+    "write, at most 20 ms; `freshet, no commit wait` runs with `--commit-wait 0ms` and sets a fence. Commit waits and "
+    "fences are Freshet's own counters."
 )
 EVICTION = (
     "A reader asks for one cached row without pause; a writer changes it directly on the database. The time of the "
@@ -108,18 +108,18 @@ def wait(found):
                 spread([a[name] - b[name] for a, b in zip(each, direct)], 2) for name in ("p50", "p99")
             ]
             writes = sum(row["transactions"] for row in each)
-            held = sum(row.get("freshet_commit_waits_total", 0) for row in each)
+            waits = sum(row.get("freshet_commit_waits_total", 0) for row in each)
             seconds = sum(row.get("freshet_commit_wait_seconds_total", 0) for row in each)
             fences = sum(row.get("freshet_fences_total", 0) for row in each)
             own = ["", "", ""] if target == "direct" else [
-                f"{held / writes:.0%}", number(seconds * 1000 / held, 2) if held else "", f"{fences / writes:.1%}"
+                f"{waits / writes:.0%}", number(seconds * 1000 / waits, 2) if waits else "", f"{fences / writes:.1%}"
             ]
             rows.append([
                 *head, spread([row["p50"] for row in each], 2), spread([row["p99"] for row in each], 2), *added,
                 spread([row["transactions"] / row["seconds"] for row in each], 0), *own,
             ])
     header = ["synchronous_commit", "protocol", "conn.", "target", "p50 ms", "p99 ms", "p50 ms more", "p99 ms more"]
-    return table([*header, "writes/s", "held", "held for, mean ms", "fences"], rows)
+    return table([*header, "writes/s", "commit waits", "their mean, ms", "fences"], rows)
 
 
 def eviction(found):

@@ -102,7 +102,7 @@ def churn(options, directory, freshet):
         phase, at, resident, _, held, entries, aside = watch.samples[-1]
         say(f"  {freshet.memory:>7} {phase:<24} {at:>5.0f} s  held {mib(held):>6} in {entries:>6,} entries, "
             f"aside {mib(aside):>6}, resident beyond the start {mib(resident - start[0]):>6}")
-    watch.phase = "at rest"
+    watch.phase = "without load"
     time.sleep(REST_SECONDS)
     return {"start": start, "samples": watch.end(), "counters": figures.counters(freshet.metrics_url)}
 
@@ -141,7 +141,7 @@ def mib(count):
 def rows(cell):
     """A line for each phase: the most, the mean and the last of what is resident beyond the start."""
     limit, start = LIMITS[cell["limit"]], cell["start"][0]
-    for phase in [*(phase for phase, *_ in PHASES), "at rest"]:
+    for phase in [*(phase for phase, *_ in PHASES), "without load"]:
         samples = [sample for sample in cell["samples"] if sample[0] == phase]
         more = [sample[2] - start for sample in samples]
         anonymous = max(sample[3] for sample in samples) - cell["start"][1]
@@ -158,25 +158,25 @@ def verdict(cell):
     end, counted = cell["samples"][-1][2] - start[0], cell["counters"]
     within = "within 10% of the limit" if worst <= 1.1 * limit else "**more than 10% beyond the limit**"
     return (
-        f"- {cell['limit']}: the empty process takes {mib(start[0])} MiB. At worst {mib(worst)} MiB beyond that, "
+        f"- {cell['limit']}: the empty process takes {mib(start[0])} MiB. At most {mib(worst)} MiB more, "
         f"{worst / limit - 1:+.1%} of the limit ({within}); at the end {mib(end)} MiB, {end / limit - 1:+.1%}. "
-        f"{counted['freshet_cached_total']:,.0f} results were kept, {counted['freshet_evictions_total']:,.0f} evicted "
-        f"for room, {counted['freshet_invalidations_total']:,.0f} by changes"
+        f"{counted['freshet_cached_total']:,.0f} results were cached, {counted['freshet_evictions_total']:,.0f} evicted, "
+        f"{counted['freshet_invalidations_total']:,.0f} invalidated"
     )
 
 
 def markdown(run):
     """The whole report."""
-    header = ["limit", "phase", "entries at its end", "held MiB, most", "aside MiB, most", "resident MiB, mean", "resident MiB, most"]
-    header += ["most, to the limit", "without files", "resident MiB at its end"]
+    header = ["limit", "phase", "entries at its end", "cached MiB, max", "overhead MiB, max", "resident MiB, mean", "resident MiB, max"]
+    header += ["max against the limit", "anonymous max against the limit", "resident MiB at its end"]
     settings = ", ".join(f"{name}={value}" for name, value in run["environment"].items())
     lines = report.preamble(run) + [
         f"- Date: {run['date']}" + (f"; {settings}" if settings else ""),
-        f"- {CLIENTS} connections, `--admission always`; each phase has keys of its own, several times what there is room for; one "
-        f"statement in 51 changes a row. Each phase takes {run['seconds']} s on connections of its own; then {REST_SECONDS} s of rest",
-        f"- Resident: VmRSS, sampled every {SAMPLE_SECONDS} s, less that of the empty process before the first client; pages of "
-        "the program's file and buffers of connections are in it. Without files: RssAnon likewise. Held: `freshet_bytes`; "
-        "aside: `freshet_memory_overhead_bytes`",
+        f"- {CLIENTS} connections, `--admission always`; each phase has keys of its own, several times as many as fit; one "
+        f"statement in 51 changes a row. Each phase takes {run['seconds']} s on connections of its own; {REST_SECONDS} s without load follow",
+        f"- Resident: VmRSS, sampled every {SAMPLE_SECONDS} s, less VmRSS of the empty process before the first client; it includes pages of "
+        "the program's file and buffers of connections. Anonymous: the same of RssAnon. Cached: `freshet_bytes`; "
+        "overhead: `freshet_memory_overhead_bytes`",
     ]
     table = report.table(header, [row for cell in run["cells"] for row in rows(cell)])
     head = f"# Memory taken, against the limit\n\nCommand: `{run['command']}`."

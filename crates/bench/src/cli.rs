@@ -16,7 +16,7 @@ use crate::suite::{self, SuiteArgs};
 use crate::target::Target;
 use crate::workload::{self, WorkloadArgs};
 
-/// Measures what a cache does for a database: the same load direct and cached, in turns, with answers compared
+/// Measures the effect of a cache on a database: the same load direct and cached, interleaved, with answers compared
 #[derive(Debug, Parser)]
 #[command(name = "freshet-bench", version, about)]
 pub struct Cli {
@@ -25,7 +25,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Does what was typed.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(Box::pin(dispatch(self.command)))
@@ -38,10 +38,10 @@ enum Command {
     Demo(DemoArgs),
     /// Make a workload's tables in the database, and fill them
     Load(LoadArgs),
-    /// Run a workload against one or more targets, in turns
+    /// Run a workload against one or more targets, interleaved
     #[command(args_override_self = true)]
     Run(Box<RunArgs>),
-    /// Show the results of a run again
+    /// Show the results of a run
     Show {
         /// The JSON document of a run
         run: PathBuf,
@@ -49,7 +49,7 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
-    /// Write a page of HTML or CSV of the documents of one or more runs
+    /// Write a page of HTML, or CSV, from the documents of one or more runs
     Report {
         /// The JSON documents
         #[arg(required = true)]
@@ -67,18 +67,18 @@ enum Command {
     Compare {
         /// The JSON document of the earlier run
         before: PathBuf,
-        /// That of the later one
+        /// The JSON document of the later run
         after: PathBuf,
     },
-    /// Run the project's own measurements on throw-away servers, and write them down
+    /// Run the project's own measurements on throw-away servers, and write their documents
     Suite(SuiteArgs),
-    /// Start what is installed of the peers in front of or beside a PostgreSQL, print their targets, and wait for Ctrl-C
+    /// Start the installed peers in front of or beside a PostgreSQL, print their targets, and wait for Ctrl-C
     Peers {
         /// The database: NAME=URL  [default: a throw-away PostgreSQL]
         #[arg(long)]
         target: Option<Target>,
     },
-    /// Answer requests of a fixed size with answers of a fixed size: the floor that no server can be below
+    /// Answer requests of a fixed size with answers of a fixed size: a lower bound for the time of any server
     #[command(hide = true)]
     Echo {
         #[arg(long)]
@@ -94,7 +94,7 @@ enum Command {
 struct LoadArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Where to: NAME=URL, as for `run`; several are loaded one after the other
+    /// The target: NAME=URL, as for `run`; several are loaded one after the other
     #[arg(long = "target", required = true)]
     targets: Vec<Target>,
 }
@@ -129,7 +129,7 @@ async fn dispatch(command: Command) -> Result<()> {
                 }
             }
             if entries.len() > 1 {
-                // Several may be of one workload.
+                // Several may have the same workload.
                 for entry in &mut entries {
                     entry.title.clone_from(&entry.name);
                 }

@@ -14,6 +14,7 @@
 
 pub mod answers;
 mod beside;
+mod calendar;
 pub mod card;
 pub mod cli;
 pub mod demo;

@@ -10,34 +10,34 @@ use serde::{Deserialize, Serialize};
 use crate::driver::Protocol;
 use crate::load::Loop;
 
-/// Version of the document's form.
+/// Version of the document's format.
 pub const SCHEMA: u32 = 2;
 
-/// One run.
+/// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Version of the program that measured.
+    /// Version of the program that measured it.
     pub program: String,
-    /// When it began: seconds since 1970.
+    /// When it began, in seconds since 1970.
     pub started: u64,
     /// The arguments, with passwords removed.
     pub command: Vec<String>,
-    /// Ended early, by Ctrl-C or because of an error; what is there was measured.
+    /// The run ended early, by Ctrl-C or because of an error; the document has what was measured until then.
     pub interrupted: bool,
-    /// Where it ran.
+    /// The client's machine.
     pub machine: Machine,
-    /// Against what.
+    /// The targets.
     pub targets: Vec<TargetInfo>,
-    /// How.
+    /// The method.
     pub method: Method,
-    /// One for each combination that was measured on every target.
+    /// The cells: one for each combination that was measured on every target.
     pub cells: Vec<Cell>,
 }
 
 impl Run {
-    /// Answers that were not the database's, over all rounds.
+    /// The number of wrong answers, over all rounds.
     pub fn wrong_answers(&self) -> u64 {
         let rounds = self.cells.iter().flat_map(|cell| &cell.rounds);
         rounds.filter_map(|round| round.checked.as_ref()).map(|checked| checked.wrong).sum()
@@ -47,34 +47,34 @@ impl Run {
 /// The client's machine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// Processors.
+    /// Number of processors.
     pub cores: usize,
-    /// Their name.
+    /// The processor's name.
     pub processor: String,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: u64,
     /// Name and release of the operating system.
     pub system: String,
-    /// Average over the minute before the start.
+    /// Load average over the minute before the start.
     pub load_average: f64,
 }
 
-/// One target.
+/// A target.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TargetInfo {
     /// Its name in this run.
     pub name: String,
     /// Its URL without the password.
     pub url: String,
-    /// What it says of itself.
+    /// The version that it reports.
     pub version: String,
-    /// Settings of the server that matter for figures.
+    /// Settings of the server that affect the figures.
     pub settings: BTreeMap<String, String>,
-    /// Names of the processes that were sampled, if they run on this machine: the one that listens at the target's address.
+    /// Names of the processes that were sampled, if they run on this machine: the process that listens at the target's address.
     pub process: Option<String>,
 }
 
-/// What is the same for all cells.
+/// The settings that are the same for all cells.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Method {
     /// Prepared or text.
@@ -85,17 +85,17 @@ pub struct Method {
     pub warm_up: f64,
     /// Seconds of the measured interval.
     pub measured: f64,
-    /// Seconds after it.
+    /// Seconds after the measured interval.
     pub cool_down: f64,
     /// Rounds of each target in each cell.
     pub repetitions: usize,
-    /// Of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Threads of the client.
+    /// Number of the client's threads.
     pub threads: usize,
 }
 
-/// One combination: a workload with its settings, a number of connections, a rate of writes, a size of the cache.
+/// A combination: a workload with its settings, a number of connections, a rate of writes, and a cache size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
     /// Name of the workload.
@@ -104,107 +104,107 @@ pub struct Cell {
     pub settings: BTreeMap<String, String>,
     /// Connections.
     pub connections: usize,
-    /// Background transactions that write, per second.
+    /// Background write transactions per second.
     pub writes: f64,
-    /// Size of the cache that the targets with a start command were started with, in bytes.
+    /// The cache size in bytes with which the targets with a start command were started.
     pub cache_size: Option<u64>,
     /// Names of the workload's statements.
     pub statements: Vec<String>,
-    /// In the order of measuring.
+    /// The rounds, in the order of measuring.
     pub rounds: Vec<Round>,
-    /// What could not be done, and why, by target: a round (`not measured: …`) or its comparison (`answers not compared: …`).
+    /// Failures and their reasons, by target: of a round (`not measured: …`) or of its comparison (`answers not compared: …`).
     #[serde(default)]
     pub failed: BTreeMap<String, String>,
 }
 
-/// One target's round.
+/// A round of one target.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Round {
     /// Name of the target.
     pub target: String,
-    /// Which round of this target, from 0.
+    /// The number of the round for this target, from 0.
     pub number: usize,
-    /// What the load measured.
+    /// Figures of the foreground load.
     pub load: Load,
-    /// What the background writer measured.
+    /// Figures of the background writer.
     pub writes: Option<Load>,
-    /// Processor time and memory in the measured interval, by name of the process (`client` is this program).
+    /// Processor time and memory in the measured interval, by the name of the process (`client` is this program).
     pub processes: BTreeMap<String, Usage>,
-    /// Cores' worth of processor time that others took on this machine.
+    /// Processor time that other processes took on this machine, in cores.
     pub others: f64,
-    /// What the target's counters counted in the measured interval.
+    /// The target's counters in the measured interval.
     pub cache: Option<Cache>,
-    /// Samples during the round, warm-up included, one a second.
+    /// Samples during the round, with the warm-up, one each second.
     pub series: Vec<Sample>,
-    /// Comparison of answers after the round.
+    /// The comparison of answers after the round.
     pub checked: Option<Checked>,
 }
 
-/// What one kind of load measured.
+/// Figures of one kind of load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Load {
-    /// Seconds measured.
+    /// Length of the measured interval in seconds.
     pub seconds: f64,
-    /// Transactions.
+    /// Number of transactions.
     pub transactions: u64,
-    /// Statements, without BEGIN and COMMIT.
+    /// Number of statements, without BEGIN and COMMIT.
     pub queries: u64,
     /// Latency of transactions in nanoseconds: HdrHistogram V2, deflated, base64.
     pub latency: String,
     /// The same for each statement of the workload.
     pub statements: Vec<String>,
-    /// Rows that they returned or changed, for each statement of the workload.
+    /// Number of rows returned or changed, for each statement of the workload.
     #[serde(default)]
     pub rows: Vec<u64>,
     /// Failed transactions by code.
     pub failures: BTreeMap<String, FailureCount>,
-    /// Open loop: the client's own lateness, in the same form.
+    /// Open loop: how late the client itself was, in the same format.
     pub lateness: Option<String>,
-    /// Not ended when the round did: of those due in the interval (open loop), or begun before its end (closed loop).
+    /// Transactions that had not ended with the round: of those due in the interval (open loop), or begun before its end (closed loop).
     pub unfinished: u64,
-    /// Transactions in each second.
+    /// Number of transactions in each second.
     pub per_second: Vec<u64>,
 }
 
 /// Failures of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureCount {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// The first one's text.
+    /// The text of the first one.
     pub first: String,
 }
 
-/// What a process used in the measured interval.
+/// Resources that a process used in the measured interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Seconds of processor time in user mode, all descendants included.
+    /// Seconds of processor time in user mode, with all descendants.
     pub user: f64,
-    /// In the kernel.
+    /// Seconds of processor time in the kernel.
     pub system: f64,
-    /// Bytes in memory at the end, proportional shares of what is shared (PSS) where that can be read, else RSS.
+    /// Bytes of memory at the end: the proportional set size (PSS) if it can be read, otherwise RSS.
     pub memory: u64,
 }
 
-/// What a cache counted.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cache {
-    /// Answered from the cache.
+    /// Statements answered from the cache.
     pub hits: f64,
-    /// Sent to the database and cached.
+    /// Statements sent to the database, whose results were cached.
     pub fills: f64,
-    /// Sent to the database and not cached.
+    /// Statements sent to the database, whose results were not cached.
     pub passed: f64,
     /// Entries removed, for whatever reason.
     pub evictions: f64,
-    /// Of these, because of a change of their data; 0 where this is not reported.
+    /// Of these, entries removed because their data changed; 0 if it is not reported.
     #[serde(default)]
     pub changed: f64,
     /// Entries at the end.
     pub entries: f64,
     /// Bytes at the end.
     pub bytes: f64,
-    /// The age, in seconds, of the cache's proof that it knows of all changes; none where it is not reported, or there is no proof.
+    /// The age, in seconds, of the cache's proof that it knows of all changes; None if it is not reported, or if there is no proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age: Option<f64>,
 }
@@ -216,24 +216,24 @@ impl Cache {
     }
 }
 
-/// One sample of a round.
+/// A sample of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since the round began.
     pub at: f64,
-    /// Counters since the process began; gauges as they are.
+    /// Counters since the process began; gauges unchanged.
     pub cache: Cache,
-    /// Bytes in memory of the target's own process.
+    /// Bytes of memory of the target's own process.
     pub memory: u64,
 }
 
-/// Comparison of answers at a quiet point.
+/// A comparison of answers without load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
-    /// Answers compared.
+    /// Number of answers compared.
     pub answers: u64,
-    /// Answers that were not the database's.
+    /// Number of wrong answers.
     pub wrong: u64,
-    /// The first few, described.
+    /// Descriptions of the first few.
     pub examples: Vec<String>,
 }

@@ -28,45 +28,45 @@ use crate::statement::Effect;
 use crate::target::{Family, Target};
 use crate::workload::Workload;
 
-/// For comparing a round's answers: a target that does not answer must not keep the run.
+/// Time limit for the comparison of a round's answers: a target that does not answer must not stop the run.
 const COMPARING: Duration = Duration::from_secs(60);
 
-/// For statements of a replay that are late, in seconds. Once all are answered the round is over.
+/// Time in seconds for statements of a replay that are late. The round ends once all are answered.
 const LATE: f64 = 30.0;
 
-/// What is to be measured.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The first SQL target is the database itself.
     pub targets: Vec<Target>,
-    /// What to send; while a cell is measured, that cell's.
+    /// The workload; while a cell is measured, that of the cell.
     pub workload: Arc<dyn Workload>,
-    /// The same with each of the settings that are swept, each a cell. They have the same data.
+    /// The same with each setting that is swept, each a cell. They have the same data.
     pub workloads: Vec<Arc<dyn Workload>>,
     /// Numbers of connections, each a cell.
     pub connections: Vec<usize>,
-    /// Background transactions that write, per second, each a cell.
+    /// Rates of background write transactions per second, each a cell.
     pub writes: Vec<f64>,
-    /// Sizes of the cache, each a cell; `None` alone if there is nothing to sweep.
+    /// Cache sizes, each a cell; only `None` if no size is swept.
     pub sizes: Vec<Option<u64>>,
-    /// Commands that start targets, by name of the target.
+    /// Commands that start targets, by the name of the target.
     pub starts: BTreeMap<String, String>,
-    /// Targets with a start command are started anew for each of their rounds.
+    /// Targets with a start command are restarted for each of their rounds.
     pub cold: bool,
-    /// The same for all cells.
+    /// The settings that are the same for all cells.
     pub method: Method,
-    /// Number of queries of the comparison after each round; 0 for none.
+    /// Number of queries in the comparison after each round; 0 for none.
     pub questions: usize,
-    /// How long writes may take to arrive everywhere before answers are compared.
+    /// Time limit for writes to arrive everywhere before answers are compared.
     pub settle: Duration,
-    /// Where the document goes.
+    /// The path of the document.
     pub output: PathBuf,
     /// The arguments as typed, without passwords.
     pub command: Vec<String>,
 }
 
 impl Plan {
-    /// One cell, without writes, sizes and comparisons.
+    /// A plan of one cell, without writes, sizes and comparisons.
     pub(crate) fn of_one_cell(
         workload: Arc<dyn Workload>,
         targets: Vec<Target>,
@@ -91,7 +91,7 @@ impl Plan {
         }
     }
 
-    /// Of a replay: its own connections, at most as many as were asked for, its own pace and its own length. Its answers are not compared.
+    /// The plan of a replay: its own connections up to the given number, its own pace and its own length. Its answers are not compared.
     pub(crate) fn replaying(mut self) -> Self {
         let most = self.connections.iter().copied().max().unwrap_or(1);
         if let Some(replayed) = self.workload.replays(most) {
@@ -105,10 +105,10 @@ impl Plan {
     }
 }
 
-/// Measures all of it. `stop` ends it early; what was measured is in the document, which says so.
+/// Runs the plan. `stop` ends it early; the document then has what was measured, and says so.
 pub async fn run(plan: Plan, stop: &Arc<AtomicBool>) -> Result<Run> {
     let mut bench = Bench::prepare(plan, stop).await?;
-    // Better found out now than after the first round.
+    // An error here is better than one after the first round.
     bench.save()?;
     for size in bench.plan.sizes.clone() {
         let mut running = Running::default();
@@ -132,7 +132,7 @@ pub async fn run(plan: Plan, stop: &Arc<AtomicBool>) -> Result<Run> {
     Ok(bench.document)
 }
 
-/// What distinguishes a run's cells.
+/// The settings by which the cells of a run differ.
 #[derive(Clone, Copy)]
 struct Place {
     connections: usize,
@@ -149,7 +149,7 @@ impl Running {
     async fn start(&mut self, bench: &Bench, target: &Target, size: Option<u64>) -> Result<()> {
         let name = &target.name;
         let Some(command) = bench.plan.starts.get(name) else { return Ok(()) };
-        // The old one first: they may use the same port.
+        // The old one ends first: they may use the same port.
         self.0.remove(name);
         let started = tokio::select! {
             started = Started::run(command, size, target) => started.with_context(|| format!("starting {name}"))?,
@@ -204,7 +204,7 @@ impl Bench {
         Ok(Self { plan, targets, document, stop: Arc::clone(stop), bar })
     }
 
-    /// All rounds of one cell.
+    /// Runs all rounds of a cell.
     async fn cell(&mut self, place: Place, running: &mut Running) -> Result<()> {
         let Place { connections, writes, size } = place;
         let cell = Cell {
@@ -244,11 +244,12 @@ impl Bench {
         Ok(())
     }
 
-    /// Keeps what a round measured; whether there was something. A target that could not be measured costs the others nothing, unless it is the first.
+    /// Adds the figures of a round; returns whether there were any. A target that could not be measured does not stop the others, unless it is the
+    /// first.
     fn keep(&mut self, target: &Target, round: Result<result::Round>) -> Result<bool> {
         let Some(cell) = self.document.cells.last_mut() else { return Ok(false) };
         match round {
-            // A round that was cut off before its measured interval says nothing.
+            // A round that ended before its measured interval has no figures.
             Ok(round) if round.load.seconds > 0.0 => {
                 cell.rounds.push(round);
                 return Ok(true);
@@ -266,7 +267,7 @@ impl Bench {
         Ok(false)
     }
 
-    /// Asks a target about itself, once. What it does not say is not worth a run.
+    /// Asks a target for its version and settings, once. If it does not answer, the run goes on.
     async fn describe(&mut self, target: &Target) {
         if self.document.targets.iter().all(|known| known.name != target.name) {
             let unknown = |error| TargetInfo {
@@ -280,7 +281,7 @@ impl Bench {
         }
     }
 
-    /// Looked up each time, since targets may have been restarted.
+    /// They are looked up each time, since targets may have been restarted.
     fn processes(&self) -> Vec<Process> {
         sample::processes(&self.plan.targets)
     }
@@ -313,7 +314,7 @@ impl Bench {
         };
         let observer = Observer::start(target, &self.processes())?;
         let outcome = load::run(round, Arc::clone(&observer) as Arc<dyn Marks>, Arc::clone(&self.stop)).await;
-        // It joins a thread that may wait for counters; Ctrl-C must be heard meanwhile.
+        // It joins a thread that may wait for counters; Ctrl-C must have an effect meanwhile.
         let observed = tokio::task::spawn_blocking(move || observer.finish()).await??;
         let outcome = outcome?;
         Ok(result::Round {
@@ -329,13 +330,13 @@ impl Bench {
         })
     }
 
-    /// The same draws for each target; others in each round and cell, or a cache would hold the very keys of an earlier one.
+    /// The seed is the same for each target, and another one in each round and cell: otherwise a cache would still have the keys of an earlier one.
     fn seed(&self, number: usize) -> u64 {
         let round = Random::numbered(self.plan.method.seed, self.document.cells.len() as u64).next();
         Random::numbered(round, number as u64).next()
     }
 
-    /// Compares answers with the database's, without load. A failure is reported and costs the measured round nothing.
+    /// Compares answers with the database's, without load. A failure is reported and leaves the measured round as it is.
     async fn check(&mut self, target: &Arc<Target>, number: usize) {
         let checked = tokio::select! {
             checked = tokio::time::timeout(COMPARING, self.checked(target, number)) => checked,
@@ -357,7 +358,7 @@ impl Bench {
         }
     }
 
-    /// Nothing to compare: the database itself, what speaks no SQL, and where another cache has its say before the target.
+    /// Targets that are not compared: the database itself, peers that do not speak SQL, and look-aside targets, where another cache may answer first.
     async fn checked(&self, target: &Arc<Target>, number: usize) -> Result<Option<Checked>> {
         let Some(family) = target.family().filter(|_| target.lookaside.is_none()) else { return Ok(None) };
         let Some(database) = self.targets.iter().find(|target| target.family() == Some(family)) else {
@@ -375,7 +376,7 @@ impl Bench {
         answers::compare(&self.opening(database), &self.opening(target), workload, drawn).await.map(Some)
     }
 
-    /// Writes the document, in one step, so that a reader never sees half of it.
+    /// Writes the document in one step, so that a reader never sees half of it.
     fn save(&self) -> Result<()> {
         let (output, new) = (&self.plan.output, self.plan.output.with_extension("json.new"));
         let text = serde_json::to_vec(&self.document)?;
@@ -403,7 +404,7 @@ fn load_of(tally: &Tally) -> Result<result::Load> {
     })
 }
 
-/// Whose turn it is: forwards, then backwards, then both again rotated by one.
+/// The order of the targets: forwards, then backwards, then both again, rotated by one.
 const fn turn_of(turn: usize, number: usize, targets: usize) -> usize {
     let turn = if number.is_multiple_of(2) { turn } else { targets - 1 - turn };
     (turn + number / 2) % targets
@@ -415,7 +416,7 @@ async fn stopped(stop: &AtomicBool) {
     }
 }
 
-/// Sets the flag at the first Ctrl-C; the second ends the program at once.
+/// Sets the flag at the first Ctrl-C; the second one ends the program at once.
 pub fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
@@ -431,7 +432,7 @@ pub fn stop_on_interrupt() -> Arc<AtomicBool> {
     stop
 }
 
-/// What a target cannot do is refused before anything is measured.
+/// Refuses what a target cannot do before anything is measured.
 fn admit(target: &Target, plan: &Plan) -> Result<()> {
     let (name, workload) = (&target.name, &plan.workload);
     if target.family().is_none() {
@@ -443,7 +444,7 @@ fn admit(target: &Target, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Arguments as typed; the passwords of URLs are left out.
+/// The arguments as typed, without the passwords of URLs.
 pub fn without_secrets(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut before = String::new();
     let mut shown = Vec::new();

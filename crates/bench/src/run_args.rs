@@ -17,30 +17,30 @@ use crate::run::{self, Plan};
 use crate::target::Target;
 use crate::workload::WorkloadArgs;
 
-/// What `run` takes.
+/// The options of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) workload: WorkloadArgs,
-    /// NAME=URL of a target; the first is the database itself, which the answers of the others are compared with.
+    /// NAME=URL of a target; the first one is the database itself, with which the answers of the others are compared.
     ///
-    /// The URL is postgres://, mysql://, memcached://, redis:// or echo://. Behind commas: metrics=http://HOST:PORT/metrics
-    /// (or memcached://, redis://, qcache, pool_cache) where its counters of hits are read; lookaside=HOST:PORT of a
-    /// memcached that the application asks first.
+    /// The URL is postgres://, mysql://, memcached://, redis:// or echo://. It may be followed, after commas, by metrics=http://HOST:PORT/metrics (or
+    /// memcached://, redis://, qcache, pool_cache), the source of its counters of hits, and by lookaside=HOST:PORT of a memcached that the
+    /// application asks first.
     #[arg(long = "target", required = true)]
     targets: Vec<Target>,
     #[command(flatten)]
     pub(crate) method: MethodArgs,
-    /// NAME=COMMAND that starts a target; {size} in it stands for the size of its cache in bytes, {mib} in MiB
+    /// NAME=COMMAND that starts a target; {size} in it stands for its cache size in bytes, {mib} in MiB
     #[arg(long = "start", value_parser = name_and_command)]
     starts: Vec<(String, String)>,
-    /// Sizes of the cache, each a cell of its own, for the targets with --start
+    /// Cache sizes for the targets with --start, each a cell of its own
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<MemorySize>,
-    /// Start these targets anew before each of their rounds; best with --warm-up 0s
+    /// Restart these targets before each of their rounds; best with --warm-up 0s
     #[arg(long)]
     cold: bool,
-    /// Where the JSON document goes  [default: bench-WORKLOAD-TIME.json]
+    /// Path of the JSON document  [default: bench-WORKLOAD-TIME.json]
     #[arg(long)]
     output: Option<PathBuf>,
     /// Also write the results as Markdown
@@ -50,26 +50,26 @@ pub(crate) struct RunArgs {
     page: PageArgs,
 }
 
-/// How to measure.
+/// The options of measuring.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MethodArgs {
     /// Numbers of connections, each a cell of its own
     #[arg(long, value_delimiter = ',', default_value = "16")]
     pub(crate) connections: Vec<usize>,
-    /// Rounds for each target in each cell; targets take turns
+    /// Rounds for each target in each cell; rounds of all targets are interleaved
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
-    /// Before the measured interval of each round
+    /// Warm-up before the measured interval of each round
     #[arg(long, default_value = "2s")]
     pub(crate) warm_up: Span,
-    /// The measured interval of each round
+    /// Length of the measured interval of each round
     #[arg(long, default_value = "10s")]
     pub(crate) time: Span,
-    /// After it, with the load still on
+    /// Time after it in which the load goes on
     #[arg(long, default_value = "500ms")]
     pub(crate) cool_down: Span,
-    /// Open loop: so many transactions per second over all connections, begun on time whether or not earlier ones were
-    /// answered; latency counts from the intended start. Without it each connection begins the next when the last has ended
+    /// Open loop: this number of transactions per second over all connections, begun on time whether or not earlier ones have ended; latency counts
+    /// from the intended start. Without it, each connection begins its next transaction when the last one has ended
     #[arg(long)]
     pub(crate) rate: Option<f64>,
     /// Open loop with random (exponential) gaps instead of equal ones
@@ -78,27 +78,26 @@ pub(crate) struct MethodArgs {
     /// How statements are sent
     #[arg(long, value_enum, default_value = "prepared")]
     pub(crate) protocol: Protocol,
-    /// Background transactions that write, per second, through the same target; for workloads that know such. Several
-    /// rates are a cell each
+    /// Background write transactions per second, through the same target, for workloads that have such writes. Several rates are a cell each
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub(crate) writes: Vec<f64>,
-    /// Questions asked after each round, of the target and of the database, to compare the answers; 0 for none
+    /// Queries after each round, to the target and to the database, whose answers are compared; 0 for none
     #[arg(long, default_value_t = 200)]
     pub(crate) questions: usize,
-    /// How long writes may take to arrive everywhere, before answers are compared
+    /// Time limit for writes to arrive everywhere before answers are compared
     #[arg(long, default_value = "1100ms")]
     pub(crate) settle: Span,
-    /// Of the random numbers: the same seed draws the same keys in the same order
+    /// Seed of the random numbers: the same seed draws the same keys in the same order
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Threads of this program; each has its share of the connections and of the arrivals  [default: the number of
-    /// processors, 4 at most; 1 with --rate]
+    /// Threads of this program; the connections and the arrivals are divided among them  [default: the number of processors, at most 4; 1 with
+    /// --rate]
     #[arg(long)]
     pub(crate) threads: Option<usize>,
 }
 
 impl MethodArgs {
-    /// What all cells have in common.
+    /// The settings that all cells have in common.
     pub(crate) fn method(&self) -> Result<Method> {
         ensure!(self.rounds > 0 && self.connections.iter().all(|n| *n > 0), "rounds and connections are at least 1");
         ensure!(self.rate.is_none_or(|rate| rate > 0.0 && rate.is_finite()), "--rate is more than 0");
@@ -116,7 +115,7 @@ impl MethodArgs {
             cool_down: self.cool_down.0.as_secs_f64(),
             repetitions: self.rounds,
             seed: self.seed,
-            // Arrivals are dealt to the threads beforehand: with several, some wait while connections of others are idle.
+            // Arrivals are distributed to the threads beforehand: with several threads, some arrivals wait while connections of others are idle.
             threads: self.threads.unwrap_or(if self.rate.is_some() { 1 } else { cores.min(4) }).max(1),
         })
     }
@@ -130,7 +129,7 @@ pub(crate) fn name_and_command(text: &str) -> Result<(String, String), String> {
 }
 
 impl RunArgs {
-    /// What is to be measured.
+    /// The plan of the run.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let workloads = self.workload.build_all()?;
         let workload = workloads.first().cloned().context("no workload")?;

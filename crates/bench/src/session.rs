@@ -21,18 +21,18 @@ pub struct Session {
     driver: Driver,
     recorder: Rc<RefCell<Recorder>>,
     in_transaction: bool,
-    /// Asked first in look-aside mode.
+    /// The look-aside cache, which is asked first.
     pub lookaside: Option<Memcached>,
 }
 
-/// What a session needs to be opened, and to be opened again.
+/// The arguments with which a session is opened, and opened again.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// Where to.
+    /// The target.
     pub target: Arc<Target>,
-    /// What may be run.
+    /// The statements.
     pub statements: Arc<[Statement]>,
-    /// How.
+    /// The protocol.
     pub protocol: Protocol,
 }
 
@@ -47,7 +47,7 @@ impl Session {
         Ok(Self { driver, recorder: Rc::clone(recorder), in_transaction: false, lookaside })
     }
 
-    /// It speaks to a key-value store or an echo server, which know no columns.
+    /// Whether the target is a key-value store or an echo server, which know no columns.
     pub const fn stores_values(&self) -> bool {
         matches!(self.driver, Driver::KeyValue(_))
     }
@@ -66,7 +66,7 @@ impl Session {
         Ok(())
     }
 
-    /// After a failure: ends what is open, so that the next transaction starts afresh.
+    /// After a failure: ends the open transaction, so that the next one starts anew.
     pub async fn roll_back(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.in_transaction) {
             self.driver.command("ROLLBACK").await?;
@@ -74,7 +74,7 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement of the workload; the number of rows returned or changed.
+    /// Runs a statement of the workload; returns the number of rows returned or changed.
     pub async fn run(&mut self, statement: usize, values: &[Value]) -> Result<u64, Failure> {
         let began = Instant::now();
         let count = self.driver.run(statement, values, Rows::Counted).await?;
@@ -82,7 +82,7 @@ impl Session {
         Ok(count)
     }
 
-    /// The same, and its rows.
+    /// The same; returns its rows.
     pub async fn rows(&mut self, statement: usize, values: &[Value]) -> Result<Vec<Row>, Failure> {
         let (began, mut rows) = (Instant::now(), Vec::new());
         self.driver.run(statement, values, Rows::Kept(&mut rows)).await?;
@@ -90,7 +90,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// Sends a text, which counts as the statement of that index.
+    /// Sends a text, which counts as the statement with that index.
     pub async fn text(&mut self, statement: usize, sql: &str, values: Option<&[Value]>) -> Result<(), Failure> {
         let began = Instant::now();
         let count = self.driver.text(sql, values, Rows::Counted).await?;
@@ -98,7 +98,7 @@ impl Session {
         Ok(())
     }
 
-    /// A statement was answered by the look-aside cache, with one row: it counts like any other.
+    /// The look-aside cache answered a statement, with one row: it counts like any other.
     pub fn looked_aside(&mut self, statement: usize, began: Instant) {
         self.recorder.borrow_mut().statement(statement, began, 1);
     }

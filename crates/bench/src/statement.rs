@@ -6,7 +6,7 @@
 use crate::target::Family;
 use crate::value::Value;
 
-/// What a statement does.
+/// The kind of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It returns rows and changes nothing.
@@ -18,11 +18,11 @@ pub enum Effect {
 /// One statement with places for parameters.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// What results are listed under.
+    /// The name in the results.
     pub name: String,
     /// Whether it changes rows.
     pub effect: Effect,
-    /// It has an ORDER BY that leaves nothing open, so answers are compared in order.
+    /// Its ORDER BY determines the order completely, so answers are compared in order.
     pub ordered: bool,
     pieces: Vec<Piece>,
 }
@@ -69,7 +69,7 @@ impl Statement {
         Self { name: name.to_owned(), effect, ordered: false, pieces }
     }
 
-    /// The same, with answers that have one order only.
+    /// The same, with answers of determined order.
     #[must_use]
     pub fn ordered(mut self) -> Self {
         self.ordered = true;
@@ -86,12 +86,12 @@ impl Statement {
         self.pieces.iter().map(piece).collect()
     }
 
-    /// Indexes of the parameters in the order of their mentions, which is how MySQL wants the values.
+    /// Indexes of the parameters in the order of their uses, which is the order of MySQL's values.
     pub fn mentions(&self) -> impl Iterator<Item = usize> {
         self.pieces.iter().filter_map(|piece| if let Piece::Parameter(index) = piece { Some(*index) } else { None })
     }
 
-    /// Appends the text with the values written into it. A value that is missing is NULL.
+    /// Appends the text with literals for the parameters. A missing value is NULL.
     pub fn write_text(&self, family: Family, values: &[Value], text: &mut String) {
         for piece in &self.pieces {
             match piece {

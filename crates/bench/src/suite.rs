@@ -25,34 +25,34 @@ use crate::run_args::RunArgs;
 use crate::target::{Family, Kind, Target};
 use crate::workload;
 
-/// Which of the measurements.
+/// The options of `suite`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub struct SuiteArgs {
-    /// Only these, by comma
+    /// Only these measurements, separated by commas
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The small version of all workloads on PostgreSQL and MariaDB (MySQL where cheap), cards and sizing, in under half an hour
+    /// The small version of all workloads on PostgreSQL and MariaDB (MySQL where it is cheap), cards and sizing, in less than half an hour
     #[arg(long, conflicts_with = "only")]
     paper: bool,
-    /// One short round each, to see that all of it works; the figures say little
+    /// One short round each, to see that everything works; the figures mean little
     #[arg(long)]
     quick: bool,
     /// Directory for the JSON and Markdown of each, and for the page of all  [default: docs/benchmarks; with --quick a temporary one]
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Write the page of the documents that are there anew, and do nothing else
+    /// Only write the page of the existing documents again
     #[arg(long)]
     page: bool,
-    /// List them and do nothing
+    /// Only list the measurements
     #[arg(long)]
     list: bool,
 }
 
-/// Freshet's memory where a measurement does not vary it.
+/// Freshet's memory in measurements that do not vary it.
 const MEMORY: &str = "--sizes=256MiB";
 const MEMORY_BYTES: u64 = 256 << 20;
-/// What `--quick` adds; of the numbers of connections, the rates of writes and the shares of reads the last are left.
+/// The options that `--quick` adds; of several numbers of connections, rates of writes and read shares, only the last remain.
 const QUICK: [&str; 3] = ["--rounds=1", "--time=300ms", "--warm-up=100ms"];
 
 /// A command line of `freshet-bench run`, without the program's name.
@@ -68,7 +68,7 @@ fn all() -> impl Iterator<Item = &'static Item> {
     ITEMS.iter().chain(&paper::ITEMS)
 }
 
-/// Those that were asked for.
+/// The selected measurements.
 fn chosen(args: &SuiteArgs) -> Result<Vec<&'static Item>> {
     let named = |name: &str| all().find(|item| item.name == name);
     if args.paper {
@@ -109,7 +109,7 @@ pub async fn run(args: SuiteArgs) -> Result<()> {
         ensure!(!stop.load(Ordering::Relaxed), "interrupted");
         let measured = plan.output.clone();
         let document = run::run(plan, &stop).await.with_context(|| item.name.to_owned())?;
-        // Figures of an earlier run are replaced by those of a whole one only.
+        // Only complete figures replace those of an earlier run.
         ensure!(!stop.load(Ordering::Relaxed), "interrupted");
         write(&output, item, (&measured, &document))?;
         runs.push(document);
@@ -124,7 +124,7 @@ pub async fn run(args: SuiteArgs) -> Result<()> {
     Ok(())
 }
 
-/// The databases themselves, which are the first of their families, and the stores that are no databases.
+/// The databases themselves, which are the first of their families, and the peers that are not databases.
 fn holding_data(targets: &[Target]) -> impl Iterator<Item = &Target> {
     let first = |family| targets.iter().find(|target| target.family() == Some(family));
     let databases = [Family::Postgres, Family::Mysql].into_iter().filter_map(first);
@@ -138,7 +138,7 @@ fn write(directory: &Path, item: &Item, (measured, document): (&Path, &Run)) -> 
     std::fs::write(place.with_extension("md"), text).with_context(|| place.display().to_string())
 }
 
-/// One page of all measurements whose documents are there, those of earlier runs included.
+/// Writes one page of all measurements with a document, also of earlier runs.
 fn write_page(directory: &Path) -> Result<()> {
     let mut entries = Vec::new();
     for item in all() {
@@ -157,7 +157,7 @@ fn write_page(directory: &Path) -> Result<()> {
     page.write_all(&entries, &extras)
 }
 
-/// Starts the peers of a database, or of a throw-away one, prints their targets and keeps them until Ctrl-C.
+/// Starts the peers of a database, or of a throw-away one, prints their targets and keeps them running until Ctrl-C.
 pub async fn peers(target: Option<Target>) -> Result<()> {
     let mut postgres = None;
     let target = match target {
@@ -179,29 +179,29 @@ pub async fn peers(target: Option<Target>) -> Result<()> {
 }
 
 async fn start_postgres() -> Result<Server> {
-    // All data in memory, and no checkpoint in the middle of a round. All proxies keep connections of their own.
+    // All data is in memory, and no checkpoint comes in the middle of a round. All proxies have connections of their own.
     let settings = Settings::default()
         .with("max_connections = 600\nshared_buffers = 512MB\nmax_wal_size = 8GB\ncheckpoint_timeout = 1h")
         .with("autovacuum = off");
     tokio::task::spawn_blocking(move || Postgres::find(None)?.start(&settings)).await?
 }
 
-/// All data in memory, as PostgreSQL's.
+/// All data is in memory, as on PostgreSQL.
 fn start_mysql() -> Result<Mysql> {
     Mysql::start(&MysqlSettings::default().with("innodb-buffer-pool-size = 512M").with("max-connections = 1000"))
 }
 
-/// What the items need, running.
+/// The servers that the items need.
 struct Servers {
     targets: Vec<Target>,
     /// Names and commands of the targets that a run starts itself.
     freshets: Vec<(String, String)>,
-    /// The `freshet` program, as commands name it.
+    /// The path of the `freshet` program in commands.
     program: String,
     directory: PathBuf,
     _peers: Peers,
     postgres: Server,
-    /// Kept running.
+    /// Servers that must stay alive.
     standby: Option<Server>,
     mysql: Option<Mysql>,
 }
@@ -244,7 +244,7 @@ impl Servers {
         }
         if names.contains(&"standby") {
             eprintln!("starting a standby");
-            // It blocks, but nothing else is going on yet.
+            // It blocks, but nothing else runs yet.
             let standby = servers.postgres.standby("standby")?;
             servers.targets.push(format!("standby={}", standby.url()).parse()?);
             servers.standby = Some(standby);
@@ -286,7 +286,7 @@ impl Servers {
         self.targets.iter().find(|target| target.name == name)
     }
 
-    /// The item's command line, with the targets that there are.
+    /// The item's command line, with the available targets.
     fn plan(&self, item: &Item, quick: bool) -> Result<Plan> {
         let named = |name: &&str| self.target(name);
         let mut line: Vec<String> =
@@ -295,7 +295,7 @@ impl Servers {
         line.extend(item.targets.iter().filter_map(named).map(|target| format!("--target={}", target.typed())));
         let started = self.freshets.iter().filter(|(name, _)| item.targets.contains(&name.as_str()));
         line.extend(started.map(|(name, command)| format!("--start={name}={command}")));
-        // The program's path is not shown.
+        // The path of the program is not shown.
         let shown = line.iter().map(|word| word.replace(&self.program, "freshet")).collect::<Vec<_>>();
         let mut plan = parse(line, quick).and_then(|args| args.plan()).with_context(|| item.name.to_owned())?;
         plan.output = self.directory.join(format!("{}.json", item.name));
@@ -323,7 +323,7 @@ fn parse(mut line: Vec<String>, quick: bool) -> Result<RunArgs> {
     Ok(args)
 }
 
-/// Look-aside needs memcached, a Freshet before MariaDB the account that owns it.
+/// Look-aside needs memcached; a Freshet for MariaDB needs the account that owns the database.
 fn needed(kind: PeerKind, names: &[&str]) -> bool {
     let also = match kind {
         PeerKind::Memcached => "lookaside",

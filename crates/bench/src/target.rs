@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Which protocol and dialect.
+/// The protocol and dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -17,10 +17,10 @@ pub enum Family {
     Mysql,
 }
 
-/// What speaks at the other end.
+/// The kind of server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// A SQL server, or something that looks like one.
+    /// A SQL server, or a program that behaves like one.
     Sql(Family),
     /// memcached's text protocol; `host:port`.
     Memcached(String),
@@ -30,7 +30,7 @@ pub enum Kind {
     Echo(String),
 }
 
-/// Where counts of hits and misses are read.
+/// The source of the counters of hits and misses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Counters {
     /// Prometheus text over HTTP; the URL.
@@ -48,20 +48,20 @@ pub enum Counters {
 /// One target of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What results are listed under.
+    /// The name in the results.
     pub name: String,
-    /// What speaks there.
+    /// The kind of server.
     pub kind: Kind,
     /// As typed, with the password. Never printed: see [`Target::shown_url`].
     pub url: String,
-    /// Where counts of hits are read, if anywhere.
+    /// The source of its counters, if it has any.
     pub counters: Option<Counters>,
     /// A memcached that the application asks first (look-aside); `host:port`.
     pub lookaside: Option<String>,
 }
 
 impl Target {
-    /// The family, of a SQL target.
+    /// The family, if it is a SQL target.
     pub const fn family(&self) -> Option<Family> {
         if let Kind::Sql(family) = self.kind { Some(family) } else { None }
     }
@@ -81,12 +81,12 @@ impl Target {
         if parameters.is_empty() { shown } else { format!("{shown}?{}", parameters.join("&")) }
     }
 
-    /// As one would type it, without passwords.
+    /// The target as typed, without passwords.
     pub fn shown(&self) -> String {
         Self { url: self.shown_url(), ..self.clone() }.typed()
     }
 
-    /// As one would type it, with the password.
+    /// The target as typed, with the password.
     pub fn typed(&self) -> String {
         let metrics = self.counters.as_ref().map(|counters| match counters {
             Counters::Prometheus(url) => format!(",metrics={url}"),
@@ -99,7 +99,7 @@ impl Target {
         format!("{}={}{}{}", self.name, self.url, metrics.unwrap_or_default(), lookaside.unwrap_or_default())
     }
 
-    /// `host` and `port` of the URL, where it has them.
+    /// `host` and `port` of the URL, if it has them.
     pub fn address(&self) -> Option<(String, u16)> {
         let rest = self.url.split_once("://")?.1;
         let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);

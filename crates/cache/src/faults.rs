@@ -5,7 +5,7 @@
 #[expect(clippy::struct_excessive_bools, reason = "one per rule, independent of each other")]
 pub struct Faults {
     /// Fills do not copy the unproven commits.
-    pub ignore_pending: bool,
+    pub ignore_unproven: bool,
     /// Deferred tags are not checked against the commits that were delivered before the tags were known.
     pub trust_deferred: bool,
     /// Where deferred tags name rows by their keys, commits since the fill began are checked against these tags
@@ -36,5 +36,5 @@ pub struct Faults {
     /// Redefinitions have no effect.
     pub ignore_redefinitions: bool,
     /// Entries stay although commits were lost between two streams.
-    pub keep_on_reconnect: bool,
+    pub skip_flush: bool,
 }

@@ -171,7 +171,7 @@ impl<P: Payload> Cache<P> {
         }
         // A query on an older snapshot may miss what a session has already read: no session may take it for newer.
         let started = if request.snapshot.is_none() { request.now } else { 0 };
-        let begun = core.begin_flight(request, self.freshness.applied(), !self.faults.ignore_pending)?;
+        let begun = core.begin_flight(request, self.freshness.applied(), !self.faults.ignore_unproven)?;
         Ok(FillPermit::new(self.clone(), begun, started))
     }
 
@@ -198,7 +198,7 @@ impl<P: Payload> Cache<P> {
         let mut core = self.core();
         self.freshness.revoke();
         self.freshness.revoke_catalog();
-        if let (Some(epoch), true) = (core.epoch(), self.faults.keep_on_reconnect) {
+        if let (Some(epoch), true) = (core.epoch(), self.faults.skip_flush) {
             core.set_suspended(false);
             return epoch;
         }
@@ -247,7 +247,7 @@ impl<P: Payload> Cache<P> {
 
     /// The stream has ended or delivered something unknown: fails closed at once.
     pub fn disconnected(&self) {
-        if self.faults.keep_on_reconnect {
+        if self.faults.skip_flush {
             return self.suspended();
         }
         self.fail_closed(&mut self.core());

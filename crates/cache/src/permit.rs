@@ -23,8 +23,8 @@ pub enum Installed<P> {
     Stale,
     /// It is larger than an entry may be.
     TooLarge,
-    /// The entries that it would replace are worth more.
-    Outweighed,
+    /// The eviction policy refuses it: the entries that it would replace are worth more.
+    Rejected,
 }
 
 /// The right to install one result. Dropping it abandons the fill.
@@ -185,7 +185,7 @@ impl<P: Payload> FillPermit<P> {
         entry.payload.weighed(entry.weight());
         let Some(gone) = cache.store.insert(flight.key, entry.clone()) else {
             core.forget(id);
-            return Installed::Outweighed;
+            return Installed::Rejected;
         };
         for gone in gone {
             core.forget(gone);

@@ -22,17 +22,17 @@ const AUTH_QUERY: &str = "SELECT usename, passwd FROM freshet.user_lookup($1)";
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Logins and TLS")]
 pub(crate) struct AccessArgs {
-    /// How clients prove who they are
+    /// How clients authenticate
     #[arg(long, value_enum, default_value = "auto")]
     auth: Auth,
     /// File of lines "user" "verifier", as pg_authid shows verifiers (SCRAM-SHA-256$… or md5…)
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<PathBuf>,
-    /// Look verifiers up in the database: $1 is the user, the answer is a name and a verifier; without a query it is
-    /// that of a function freshet.user_lookup (see the manual)
+    /// Query that looks verifiers up in the database: $1 is the user, the answer is a name and a verifier; without a
+    /// query it calls the function freshet.user_lookup (see the manual)
     #[arg(long, value_name = "SQL", num_args = 0..=1, default_missing_value = AUTH_QUERY)]
     auth_query: Option<String>,
-    /// Failed logins per address and minute, then the address has to wait; 0: no limit
+    /// Limit of failed logins for each address and minute, after which the address must wait; 0: no limit
     #[arg(long, value_name = "N", default_value = "20")]
     pub(crate) login_failures_max: u32,
     /// Certificate (chain) that clients see, PEM; without it there is no TLS to clients
@@ -41,15 +41,15 @@ pub(crate) struct AccessArgs {
     /// Its key, PEM
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Authorities of client certificates, PEM
+    /// Certificate authorities of client certificates, PEM
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
-    /// Refuse clients that do not use TLS (Unix sockets excepted)
+    /// Refuse clients without TLS (except on Unix sockets)
     #[arg(long)]
     tls_required: bool,
 }
 
-/// How clients prove who they are.
+/// How clients authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Auth {
     /// By password: checked here if --users or --auth-query says how, else by the database

@@ -8,7 +8,7 @@ use crate::running::{At, ask};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BypassArgs {
     /// on: all statements go to the database, at once and in all sessions, until Freshet is told off or starts again.
-    /// off: the cache answers again; what it holds has been kept true meanwhile
+    /// off: the cache answers again; its results were invalidated by all changes meanwhile
     #[arg(value_enum)]
     state: State,
     #[command(flatten)]

@@ -49,9 +49,9 @@ enum Command {
     Advise(AdviseArgs),
     /// Show what a running Freshet does, as the dashboard does, in a terminal
     Top(TopArgs),
-    /// Switch a running Freshet's cache off or on again. This is not kept: after a restart it is as `serve --bypass` says
+    /// Switch a running Freshet's cache off or on again. A restart sets it to `serve --bypass` again
     Bypass(BypassArgs),
-    /// Give a running Freshet another memory limit. This is not kept: after a restart it is what --memory says
+    /// Give a running Freshet another memory limit. A restart sets it to --memory again
     Memory(MemoryArgs),
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct FaultArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum TestFault {
     /// Fills do not copy the unproven commits
-    IgnorePending,
+    IgnoreUnproven,
     /// Deferred tags are not checked against the commits that were delivered before the tags were known
     TrustDeferred,
     /// Delivered commits do not become candidates of the fills that they race with
@@ -38,13 +38,13 @@ enum TestFault {
     /// Redefinitions have no effect
     IgnoreRedefinitions,
     /// Entries stay although commits were lost between two streams
-    KeepOnReconnect,
+    NoFlush,
     /// Tables count as published as soon as they are published
     NoPublicationBarrier,
     /// Writes are acknowledged at once
-    NoHold,
+    NoCommitWait,
     /// Writes whose tables are known are acknowledged at once, although cached results depend on these tables
-    FreeAll,
+    SkipAllCommitWaits,
     /// Transactions read from the cache what they have written themselves
     HitsAfterWrite,
     /// The flush position is taken for the log end
@@ -70,7 +70,7 @@ impl FaultArgs {
         }
         let is_on = |fault| self.test_fault.contains(&fault);
         let cache = CacheFaults {
-            ignore_pending: is_on(TestFault::IgnorePending),
+            ignore_unproven: is_on(TestFault::IgnoreUnproven),
             trust_deferred: is_on(TestFault::TrustDeferred),
             no_candidates: is_on(TestFault::NoCandidates),
             ignore_read_end: is_on(TestFault::IgnoreReadEnd),
@@ -80,7 +80,7 @@ impl FaultArgs {
             ignore_lo: is_on(TestFault::IgnoreLo),
             ignore_hi: is_on(TestFault::IgnoreHi),
             ignore_redefinitions: is_on(TestFault::IgnoreRedefinitions),
-            keep_on_reconnect: is_on(TestFault::KeepOnReconnect),
+            skip_flush: is_on(TestFault::NoFlush),
             // The simulator's, and those of `cache/tests/retained_keys`.
             reuse_stale_keys: false,
             trust_members: false,
@@ -90,8 +90,8 @@ impl FaultArgs {
         };
         let proxy = ProxyFaults {
             skip_publication_barrier: is_on(TestFault::NoPublicationBarrier),
-            skip_hold: is_on(TestFault::NoHold),
-            frees_all: is_on(TestFault::FreeAll),
+            skip_commit_wait: is_on(TestFault::NoCommitWait),
+            skip_all_commit_waits: is_on(TestFault::SkipAllCommitWaits),
             hits_after_write: is_on(TestFault::HitsAfterWrite),
             flushed_end: is_on(TestFault::FlushedEnd),
             proves_in_blocks: is_on(TestFault::ProvesInBlocks),

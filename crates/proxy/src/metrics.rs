@@ -83,15 +83,14 @@ pub struct Timed {
 }
 
 impl WorkerCounters {
-    /// So many hits were served, each in this time.
-    pub(crate) fn count_hits(&self, count: usize, bytes: usize, took: Took) {
+    fn count_hits(&self, count: usize, bytes: usize, took: Took) {
         let count = count as u64;
         self.hits.note_all(count, took);
         self.hit_nanos.fetch_add(count * took.nanos, Relaxed);
         self.hit_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(crate) fn count_passed(&self, reason: &Reason) {
+    fn count_passed(&self, reason: &Reason) {
         self.passed.fetch_add(1, Relaxed);
         self.passed_by_reason.lock().unwrap_or_else(PoisonError::into_inner).count(reason);
     }
@@ -134,6 +133,26 @@ impl Metrics {
 
     pub(crate) fn worker(&self, at: usize) -> Option<&WorkerCounters> {
         self.workers.get(at)
+    }
+
+    /// Counts hits of this worker: their answers' bytes together, and the latency of each.
+    pub(crate) fn count_hits(&self, worker: usize, (count, bytes): (usize, usize), took: Took) {
+        if let Some(counters) = self.worker(worker) {
+            counters.count_hits(count, bytes, took);
+        }
+    }
+
+    pub(crate) fn count_passed(&self, worker: usize, reason: &Reason) {
+        if let Some(counters) = self.worker(worker) {
+            counters.count_passed(reason);
+        }
+    }
+
+    /// Counts an answer of the database and its latency.
+    pub(crate) fn count_answer(&self, worker: usize, took: Took) {
+        if let Some(counters) = self.worker(worker) {
+            counters.answers.note(took);
+        }
     }
 
     fn sum(&self, counter: impl Fn(&WorkerCounters) -> &AtomicU64) -> u64 {

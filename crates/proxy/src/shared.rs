@@ -71,7 +71,7 @@ pub struct Settings {
     /// PostgreSQL: users who may read the statistics of the console.
     pub stats_users: RwLock<Vec<String>>,
     /// Longest commit wait: the acknowledgement of a write waits this long for the change stream to deliver it.
-    pub hold_max: AtomicU64,
+    pub commit_wait_max: AtomicU64,
     /// The share of time that refreshing may use; 0: no refreshing.
     pub refresh_share: f64,
     /// The share of hits that is asked of the database too, between 0 and 1, at the start.
@@ -89,9 +89,9 @@ pub struct Faults {
     /// Tables count as published as soon as they are in the publication.
     pub skip_publication_barrier: bool,
     /// No commit waits.
-    pub skip_hold: bool,
+    pub skip_commit_wait: bool,
     /// Writes do not wait if the tables that they touch are known, whatever depends on these tables.
-    pub frees_all: bool,
+    pub skip_all_commit_waits: bool,
     /// Transactions read from the cache what they have written themselves.
     pub hits_after_write: bool,
     /// The flushed position is taken for the log end.

@@ -22,9 +22,9 @@
 mod control;
 mod error;
 mod follow;
-mod held;
 pub mod mysql;
 mod postgres;
+mod transaction_changes;
 
 use std::time::Duration;
 

@@ -53,7 +53,9 @@ impl Reason {
             | Self::Watermark
             | Self::Fence => false,
             // Nothing is served at all.
-            Self::NoStream | Self::LeaseExpired | Self::NotYetApplied | Self::SwitchedOff | Self::TooManyDatabases => false,
+            Self::NoStream | Self::LeaseExpired | Self::NotYetApplied | Self::SwitchedOff | Self::TooManyDatabases => {
+                false
+            }
             // It was decided otherwise.
             Self::Rule | Self::Refused | Self::Disabled | Self::TooLarge => false,
         }

@@ -29,10 +29,10 @@ const LONGEST_LINE: usize = 8 << 10;
 /// Longest key in bytes: memcached's `KEY_MAX_LENGTH`. No workload needs longer ones elsewhere.
 const LONGEST_KEY: usize = 250;
 
-/// Room for reading in bytes; longer values make more of it.
+/// Initial size of the input buffer in bytes; it grows for longer values.
 const ROOM: usize = 16 << 10;
 
-/// How long a connection may take to come about.
+/// Time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// A connection.
@@ -42,7 +42,7 @@ pub struct Connection {
     peer: Peer,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// By statement: it stores a value. None does unless it was said.
+    /// By statement: whether it stores a value. By default none does.
     stores: Vec<bool>,
 }
 
@@ -50,7 +50,7 @@ pub struct Connection {
 enum Peer {
     Memcached,
     Redis,
-    /// Bytes of an answer; the request stays in the wire's output.
+    /// The length of an answer; the request stays in the wire's output.
     Echo(usize),
 }
 
@@ -71,16 +71,15 @@ impl Connection {
         Ok(Self { wire, peer, key: Vec::new(), value: Vec::new(), stores: Vec::new() })
     }
 
-    /// The same, for these statements: what writes is a value to be stored.
+    /// The same, for these statements: those that write store a value.
     #[must_use]
     pub fn running(mut self, statements: &[Statement]) -> Self {
         self.stores = statements.iter().map(|statement| statement.effect == Effect::Write).collect();
         self
     }
 
-    /// Gets the value whose key is the first parameter; a statement that writes stores what its other parameters say one after
-    /// another. A key that is not there is a failure: the data were not loaded, or have been evicted, and the speed of misses is
-    /// nobody's question.
+    /// Gets the value whose key is the first parameter. A statement that writes stores its other parameters one after another. An unknown key is a
+    /// failure: the data was not loaded, or was evicted, and the speed of misses is of no interest.
     pub async fn run(&mut self, index: usize, values: &[Value], rows: Rows<'_>) -> Result<u64, Failure> {
         let (key, rest) = values.split_at(values.len().min(1));
         written(key, &mut self.key);
@@ -110,7 +109,7 @@ impl Connection {
         Ok(1)
     }
 
-    /// Stores a value: how the peer is loaded with data. The echo server has nothing to store.
+    /// Stores a value, to load the peer with data. The echo server stores nothing.
     pub async fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Failure> {
         match self.peer {
             Peer::Memcached => self.wire.memcached_set(key.as_bytes(), value).await,
@@ -120,7 +119,7 @@ impl Connection {
     }
 }
 
-/// Values as bytes, one behind the other.
+/// Values as bytes, one after the other.
 fn written(values: &[Value], bytes: &mut Vec<u8>) {
     bytes.clear();
     for value in values {
@@ -170,7 +169,7 @@ struct Wire {
     output: Vec<u8>,
     /// The answer to the last request.
     input: BytesMut,
-    /// So much of it has been looked at.
+    /// The number of its bytes that were parsed.
     seen: usize,
     /// An answer is outstanding. If its caller was dropped, later answers cannot be distinguished from it.
     owed: bool,
@@ -178,7 +177,7 @@ struct Wire {
 
 /// memcached's commands.
 impl Wire {
-    /// The value's place in the input, if there is one.
+    /// The value's range in the input, if there is one.
     async fn memcached_get(&mut self, key: &[u8]) -> Result<Option<Range<usize>>, Failure> {
         self.compose(&[b"get ", checked(key)?, b"\r\n"]);
         self.send().await?;
@@ -210,7 +209,7 @@ impl Wire {
 
 /// Redis's commands.
 impl Wire {
-    /// The value's place in the input, if there is one.
+    /// The value's range in the input, if there is one.
     async fn redis_get(&mut self, key: &[u8]) -> Result<Option<Range<usize>>, Failure> {
         self.compose_redis(&[b"GET", checked(key)?]);
         self.send().await?;
@@ -241,7 +240,7 @@ impl Wire {
     }
 }
 
-/// What all have in common.
+/// The part that all have in common.
 impl Wire {
     async fn open(place: &str, usual: u16) -> Result<Self, Failure> {
         if place.contains('@') {
@@ -272,7 +271,7 @@ impl Wire {
         }
     }
 
-    /// Sends what is in the output.
+    /// Sends the output.
     async fn send(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.owed, true) {
             return Err(Failure::connection(&"an earlier request was given up before its answer came"));
@@ -282,7 +281,7 @@ impl Wire {
         self.stream.write_all(&self.output).await.map_err(|error| Failure::connection(&error))
     }
 
-    /// Sends what is in the output, which is answered by one of these lines.
+    /// Sends the output, whose answer is one of these lines.
     async fn confirmed(&mut self, answers: &[&[u8]]) -> Result<(), Failure> {
         self.send().await?;
         let line = self.line().await?;
@@ -308,7 +307,7 @@ impl Wire {
         }
     }
 
-    /// A value and the end of line behind it; without that.
+    /// A value and the end of line after it; returns the value.
     async fn value(&mut self, length: usize) -> Result<Range<usize>, Failure> {
         let value = self.take(length).await?;
         let end = self.take(2).await?;
@@ -345,8 +344,8 @@ impl Wire {
         if self.owed { Err(malformed("more than was asked for")) } else { Ok(()) }
     }
 
-    /// The server answered with this line instead of what was asked for. Counted by its first word if it is an error;
-    /// the connection is used on where the server is known to stay in step.
+    /// The server answered with another line. An error is counted by its first word; the connection is used again if the server is known to be in
+    /// step.
     fn refused(&mut self, line: Range<usize>) -> Failure {
         let text = String::from_utf8_lossy(&self.input[line]).into_owned();
         let word = text.split(' ').next().unwrap_or_default();
@@ -361,7 +360,7 @@ impl Wire {
     }
 }
 
-/// A key that can be sent: memcached has no way to quote a blank or a line's end.
+/// Whether a key can be sent: memcached cannot quote blanks and line ends.
 fn checked(key: &[u8]) -> Result<&[u8], Failure> {
     let sendable = |byte: &u8| *byte > b' ' && *byte != 0x7f;
     if !key.is_empty() && key.len() <= LONGEST_KEY && key.iter().all(sendable) {

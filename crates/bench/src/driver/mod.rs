@@ -21,23 +21,23 @@ use crate::value::Value;
 pub enum Protocol {
     /// Prepared once per connection, then executed with parameters.
     Prepared,
-    /// One text with the values written into it.
+    /// One text, with literals for the parameters.
     Text,
 }
 
-/// A row's values: in the bytes that came over the wire, NULL as None.
+/// The values of a row: the bytes of the answer; NULL is None.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// What went wrong with a statement or a connection.
+/// An error of a statement or a connection.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// SQLSTATE, MySQL's error number, or `connection`: what failures are counted by.
+    /// SQLSTATE, MySQL's error number, or `connection`: the code under which failures are counted.
     pub code: String,
-    /// What the server or the system said.
+    /// The message of the server or the system.
     pub text: String,
-    /// The connection can be used on (after a ROLLBACK, inside a transaction).
+    /// The connection can be used again (in a transaction, after a ROLLBACK).
     pub usable: bool,
-    /// The server asks to try the transaction again: a deadlock, or a serialization failure.
+    /// The server asks to repeat the transaction: a deadlock, or a serialization failure.
     pub retry: bool,
 }
 
@@ -50,17 +50,17 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// The connection is of no use any more.
+    /// The connection cannot be used any more.
     pub fn connection(error: &dyn fmt::Display) -> Self {
         Self { code: "connection".to_owned(), text: error.to_string(), usable: false, retry: false }
     }
 
-    /// A row that must be there was not found.
+    /// A row that must exist was not found.
     pub fn no_row(what: &str) -> Self {
         Self { code: "no row".to_owned(), text: what.to_owned(), usable: true, retry: false }
     }
 
-    /// A key is there already.
+    /// The key already exists.
     pub fn duplicate(&self) -> bool {
         matches!(self.code.as_str(), "23505" | "1062")
     }
@@ -75,14 +75,14 @@ pub struct Column {
     pub kind: String,
 }
 
-/// What rows are wanted for.
+/// What to do with rows.
 #[derive(Debug)]
 pub enum Rows<'a> {
-    /// Only counted.
+    /// Count them.
     Counted,
-    /// Kept, undecoded.
+    /// Store them, not decoded.
     Kept(&'a mut Vec<Row>),
-    /// Kept, and their columns described, as far as the answer says: PostgreSQL's does to texts only, and peers' do not.
+    /// Store them, and describe their columns if the answer does: PostgreSQL's only does so for texts, and peers' do not.
     Described(&'a mut Vec<Column>, &'a mut Vec<Row>),
 }
 
@@ -111,7 +111,7 @@ impl Driver {
         })
     }
 
-    /// Runs the statement of that index; returns the number of rows returned or changed.
+    /// Runs the statement with this index; returns the number of rows returned or changed.
     pub async fn run(&mut self, index: usize, values: &[Value], rows: Rows<'_>) -> Result<u64, Failure> {
         match self {
             Self::Postgres(connection) => connection.run(index, values, rows).await,
@@ -120,8 +120,8 @@ impl Driver {
         }
     }
 
-    /// Sends a text that is none of the workload's statements; PostgreSQL's with parameters in the extended protocol, those of the other
-    /// family have none. The number of rows returned or changed.
+    /// Sends a text that is not a statement of the workload. PostgreSQL's have parameters, in the extended protocol; those of the other family have
+    /// none. Returns the number of rows returned or changed.
     pub async fn text(&mut self, sql: &str, values: Option<&[Value]>, rows: Rows<'_>) -> Result<u64, Failure> {
         match self {
             Self::Postgres(connection) => connection.send_text(sql, values, rows).await,
@@ -130,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Runs a statement without parameters that is none of the workload's, such as BEGIN. Peers ignore it.
+    /// Runs a statement without parameters that is not one of the workload's, such as BEGIN. Peers ignore it.
     pub async fn command(&mut self, sql: &str) -> Result<(), Failure> {
         match self {
             Self::Postgres(connection) => connection.command(sql).await,

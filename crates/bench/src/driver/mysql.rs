@@ -33,7 +33,7 @@ pub struct Connection {
     prepared: Vec<mysql_async::Statement>,
     /// The last text sent.
     text: String,
-    /// An answer is outstanding. If its caller was dropped, the driver would take it for the next one's.
+    /// An answer is outstanding. If its caller was dropped, the driver would take it for the answer to the next statement.
     owed: bool,
 }
 
@@ -183,7 +183,7 @@ fn canonical_row(row: mysql_async::Row) -> Row {
     columns.iter().zip(row.unwrap()).map(|(column, value)| canonical(column, value)).collect()
 }
 
-/// A value as the text protocol would say it.
+/// A value as the text protocol writes it.
 fn canonical(column: &Column, value: Raw) -> Option<Vec<u8>> {
     let real = matches!(column.column_type(), ColumnType::MYSQL_TYPE_FLOAT | ColumnType::MYSQL_TYPE_DOUBLE);
     let mut text = Vec::new();
@@ -196,7 +196,7 @@ fn canonical(column: &Column, value: Raw) -> Option<Vec<u8>> {
         Raw::Bytes(bytes) => text = bytes,
         Raw::Int(number) => drop(write!(text, "{number}")),
         Raw::UInt(number) => drop(write!(text, "{number}")),
-        // Through text, so that 0.1 stays 0.1 instead of its nearest neighbour of four bytes.
+        // By way of text, so that 0.1 stays 0.1 and does not become the nearest number of four bytes.
         Raw::Float(number) => write_real(&mut text, column, number.to_string().parse().unwrap_or(f64::NAN)),
         Raw::Double(number) => write_real(&mut text, column, number),
         Raw::Date(year, month, day, ..) if column.column_type() == ColumnType::MYSQL_TYPE_DATE => {

@@ -30,11 +30,11 @@ use crate::statement::Statement;
 use crate::target::Family;
 use crate::value::Value;
 
-/// How long a TCP connection and the login may take to come about, unless the URL says otherwise.
+/// Time limit for a TCP connection and its login, unless the URL has another.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Room for what is read at once.
+/// Size of one read.
 const READ_BYTES: usize = 8 * 1024;
-/// No message of the server is longer (PostgreSQL's MaxAllocSize).
+/// Limit of the length of a message of the server (PostgreSQL's MaxAllocSize).
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// Tag and length.
 const HEADER: usize = 5;
@@ -45,17 +45,17 @@ pub struct Connection {
     statements: Arc<[Statement]>,
     /// Number of parameters by index of the statement; empty if the protocol is text.
     prepared: Vec<usize>,
-    /// What is to be sent, of which so many bytes have been.
+    /// The output, and the number of its bytes that were sent.
     output: BytesMut,
     sent: usize,
     input: BytesMut,
-    /// Answers that are still to come: more than one if a statement's future was dropped before its answer was there.
+    /// Answers that are still to come: more than one if a statement's future was dropped before its answer arrived.
     owed: usize,
     /// The last text sent.
     text: String,
 }
 
-/// What a connection goes over.
+/// The stream under a connection.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
@@ -126,7 +126,7 @@ impl Connection {
         self.send_text(sql, None, Rows::Counted).await.map(|_| ())
     }
 
-    /// Sends a text: alone, or parsed, bound and executed at once under no name.
+    /// Sends a text: alone, or parsed, bound and executed at once without a name.
     pub async fn send_text(&mut self, sql: &str, values: Option<&[Value]>, rows: Rows<'_>) -> Result<u64, Failure> {
         let Some(values) = values else {
             frontend::query(sql, &mut self.output).map_err(|error| unsendable(&error))?;
@@ -140,7 +140,7 @@ impl Connection {
         self.answer(rows).await
     }
 
-    /// Sends what is to be sent and reads up to the end of its answer; the number of rows returned or changed.
+    /// Sends the output and reads up to the end of its answer; returns the number of rows returned or changed.
     async fn answer(&mut self, mut rows: Rows<'_>) -> Result<u64, Failure> {
         self.owed += 1;
         let broken = |error: io::Error| Failure::connection(&error);
@@ -176,7 +176,7 @@ impl Connection {
             }
             self.input.reserve(READ_BYTES);
             if self.stream.read_buf(&mut self.input).await.map_err(broken)? == 0 {
-                // A server that ends a connection says why first.
+                // A server that ends a connection sends the reason first.
                 return Err(Failure { usable: false, ..failed.unwrap_or_else(closed) });
             }
         }
@@ -194,7 +194,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Says good-bye, as far as that goes without waiting: some poolers count connections that just end as broken.
+    /// Sends Terminate, if that is possible without waiting: some poolers count connections without it as broken.
     fn drop(&mut self) {
         let mut farewell = BytesMut::new();
         frontend::terminate(&mut farewell);
@@ -207,7 +207,7 @@ fn name(index: usize) -> String {
     format!("s{index}")
 }
 
-/// A value on its way to the server.
+/// A value to be sent.
 fn write_text(value: &Value, buffer: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
     match value {
         Value::Null => return Ok(IsNull::Yes),
@@ -238,7 +238,7 @@ fn row(mut body: &[u8]) -> Option<Row> {
 
 /// The columns of a `RowDescription`; None if it is malformed.
 fn described(mut body: &[u8]) -> Option<Vec<Column>> {
-    /// Number in its table, length, modifier and format: what follows the type or comes before it.
+    /// Number in its table, length, modifier and format: the fields after and before the type.
     const TABLE_BYTES: usize = 6;
     const REST_BYTES: usize = 8;
     let count = body.try_get_u16().ok()?;
@@ -262,7 +262,7 @@ fn affected(tag: &[u8]) -> u64 {
     number.and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// What an `ErrorResponse` says.
+/// The fields of an `ErrorResponse`.
 fn said(body: &[u8]) -> Failure {
     let (mut code, mut text, mut severity) = (String::new(), String::new(), String::new());
     for field in body.split(|byte| *byte == 0) {
@@ -311,8 +311,8 @@ async fn log_in(config: &Config) -> Result<Box<dyn Stream>, Failure> {
     Err(failed)
 }
 
-/// Lends the stream to tokio-postgres until the server is ready for the first statement. Nothing is read beyond that, since the
-/// server says no more before it is asked.
+/// Lends the stream to tokio-postgres until the server is ready for the first statement. Nothing beyond that is read, since the server sends nothing
+/// more before a request.
 async fn greet(config: &Config, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, Failure> {
     let stream = Arc::new(Mutex::new(stream));
     let halves = config.connect_raw(Lent(Arc::clone(&stream)), NoTls).await;
@@ -350,7 +350,7 @@ impl AsyncWrite for Lent {
     }
 }
 
-/// Reads the URL. An `@` in a password is taken as it was typed, up to the last one, as everywhere in this program.
+/// Parses the URL. An `@` in a password is taken as typed, up to the last one, as everywhere in this program.
 fn config(url: &str) -> Result<Config, Failure> {
     let wrong = |text: String| Failure { text, ..Failure::connection(&"") };
     let mut url = url.to_owned();
@@ -387,7 +387,7 @@ fn place(config: &Config) -> String {
     format!("{host}:{}", config.get_ports().first().copied().unwrap_or(5432))
 }
 
-/// Says where to, and what the server or the system said. The user may be named, the password never is.
+/// An error with the address, and the message of the server or the system. It may name the user, but never the password.
 fn failed_to_connect(config: &Config, error: &Error) -> Failure {
     let mut failure = failure(error);
     failure.text = format!("{}: {}", place(config), failure.text);

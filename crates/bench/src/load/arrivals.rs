@@ -24,24 +24,24 @@ use tokio::io::unix::AsyncFd;
 use super::recorder::Recorder;
 use super::schedule::Schedule;
 
-/// Arrivals that may wait for a connection, of one thread. With more of them the load measures nothing but their wait.
+/// Limit of arrivals of a thread that wait for a connection. With more of them, the load would only measure their wait.
 const WAITING_MAX: f64 = 10e6;
 
 /// The next action of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    /// When the transaction should start.
+    /// The intended start of the transaction.
     pub(super) due: Instant,
-    /// How late it does, although the connection was free.
+    /// The delay of its start, although the connection was free.
     pub(super) late: Duration,
 }
 
-/// One connection, as this loop sees it.
+/// A connection in this loop.
 #[derive(Debug, Default)]
 struct Lane {
-    /// When the transaction that it was given should have started; until it has ended.
+    /// The intended start of its current transaction; None if it has none.
     due: Cell<Option<Instant>>,
-    /// Of its task, while it waits.
+    /// The waker of its task, while it waits.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -50,9 +50,9 @@ struct Lane {
 pub(super) struct Arrivals {
     schedule: RefCell<Schedule>,
     lanes: Vec<Lane>,
-    /// The free ones; longest first.
+    /// The free connections, longest first.
     free: RefCell<VecDeque<usize>>,
-    /// No transaction starts from then on.
+    /// When transactions stop to start.
     finish: Instant,
     /// That time has come.
     over: Cell<bool>,
@@ -60,7 +60,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// For that many connections of this thread.
+    /// A loop for this number of connections of the thread.
     #[expect(
         deprecated,
         reason = "its replacement is unsafe; an OwnedFd keeps what that asks for: one descriptor, open"
@@ -93,12 +93,12 @@ impl Arrivals {
         if self.free.borrow().len() == 1 {
             self.set_timer()?;
         }
-        // It was free when the transaction became due, so all of the delay is the client's own.
+        // The connection was free when the transaction became due, so the delay is the client's own.
         let arrival = |due| Arrival { due, late: Instant::now().saturating_duration_since(due) };
         Ok(self.handed(lane).await.map(arrival))
     }
 
-    /// Waits until this connection is handed a transaction, or the round is over.
+    /// Waits until this connection is given a transaction, or the round is over.
     async fn handed(&self, lane: usize) -> Option<Instant> {
         let lane = &self.lanes[lane];
         poll_fn(|context| match lane.due.get() {
@@ -112,7 +112,7 @@ impl Arrivals {
         .await
     }
 
-    /// A connection's transaction has ended, but the connection is not free: it must be opened again.
+    /// A connection's transaction has ended, but the connection was lost and must be opened again.
     pub(super) fn ended(&self, lane: usize) {
         self.lanes[lane].due.set(None);
     }
@@ -132,7 +132,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Gives what is due to those that are free.
+    /// Gives the due transactions to the free connections.
     fn hand_out(&self, now: Instant) {
         let (mut schedule, mut free) = (self.schedule.borrow_mut(), self.free.borrow_mut());
         while schedule.peek() <= now && schedule.peek() < self.finish {
@@ -142,7 +142,7 @@ impl Arrivals {
         }
     }
 
-    /// For the next transaction if a connection is free for it, or for the end. A time of zero would switch it off.
+    /// Sets the timer for the next transaction, if a connection is free for it, or for the end. A time of zero would switch it off.
     fn set_timer(&self) -> Result<()> {
         let next = if self.free.borrow().is_empty() { self.finish } else { self.schedule.borrow().peek() };
         let wait = next.min(self.finish).saturating_duration_since(Instant::now());
@@ -152,7 +152,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// An error if the server is hopelessly behind.
+    /// Err if the server is hopelessly behind.
     pub(super) fn check(&self, now: Instant) -> Result<()> {
         let schedule = self.schedule.borrow();
         let behind = now.min(self.finish).saturating_duration_since(schedule.peek()).as_secs_f64();
@@ -162,8 +162,8 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Counts those as unfinished that were due before `now` and have not ended: in progress, or not even started. Those
-    /// that a free connection should have started are late by the client's own fault: the thread was held up.
+    /// Counts transactions as unfinished that were due before `now` and have not ended, or not even started. Those that a free connection should have
+    /// started are late because of the client: its thread had no processor.
     pub(super) fn stop(&self, now: Instant, recorder: &mut Recorder) {
         for due in self.lanes.iter().filter_map(|lane| lane.due.take()) {
             recorder.unfinished(due, now);

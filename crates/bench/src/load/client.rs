@@ -13,44 +13,44 @@ use crate::random::Random;
 use crate::session::{Opening, Session};
 use crate::workload::{Script, Workload};
 
-/// Scripts of the background writer draw numbers of their own, however many connections there are in front.
+/// The background writer's scripts draw numbers of their own, whatever the number of foreground connections.
 const WRITERS: u64 = 1 << 32;
 
 /// Opens connections and runs transactions on them. A connection stays on its thread.
 pub(super) trait Client: Send + Sync + 'static {
-    /// A connection, with whatever outlives its loss.
+    /// A connection, and the state that survives its loss.
     type Connection: 'static;
 
-    /// Where it connects to, for errors.
+    /// The address, for errors.
     fn target(&self) -> String;
 
-    /// Opens the connection of that number.
+    /// Opens the connection with this number.
     fn open(
         &self,
         number: usize,
         recorder: &Rc<RefCell<Recorder>>,
     ) -> impl Future<Output = Result<Self::Connection, Failure>>;
 
-    /// Opens a lost one again.
+    /// Opens a lost connection again.
     fn reopen(
         &self,
         connection: &mut Self::Connection,
         recorder: &Rc<RefCell<Recorder>>,
     ) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Of a replay: when the connection's next transaction is due, since the start.
+    /// In a replay: when the connection's next transaction is due, since the start.
     fn due(&self, _connection: &Self::Connection) -> Option<Duration> {
         None
     }
 
-    /// One transaction.
+    /// Runs a transaction.
     fn run(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Ends one that failed.
+    /// Ends a failed transaction.
     fn roll_back(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), Failure>>;
 }
 
-/// Runs scripts of a workload.
+/// Runs the scripts of a workload.
 #[derive(Debug)]
 pub(super) struct Scripted {
     opening: Opening,
@@ -60,19 +60,19 @@ pub(super) struct Scripted {
 }
 
 impl Scripted {
-    /// The connections in front.
+    /// The foreground connections.
     pub(super) fn foreground(round: &Round) -> Self {
         let (opening, workload) = (round.opening.clone(), Arc::clone(&round.workload));
         Self { opening, workload, seed: round.seed, writes: false }
     }
 
-    /// Those that write in the background; None if the workload has no such writes.
+    /// The connections that write in the background; None if the workload has no such writes.
     pub(super) fn background(round: &Round) -> Option<Self> {
         round.workload.writer(Random::new(round.seed))?;
         Some(Self { writes: true, ..Self::foreground(round) })
     }
 
-    /// For errors.
+    /// The address, for errors.
     pub(super) const fn name(&self) -> &'static str {
         if self.writes { "the background writer" } else { "the load" }
     }

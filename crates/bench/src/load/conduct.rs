@@ -19,10 +19,10 @@ use super::round::{Load, Signals, TICK, Timeline, Times};
 use super::schedule::Share;
 use super::worker::Worker;
 
-/// From the moment when all connections are open to the first transaction: time for all threads to hear of it.
+/// Time from the opening of all connections to the first transaction: all threads must receive the start time.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Runs one round; one tally for each load. Blocks the calling thread, which calls the marks.
+/// Runs a round; returns a tally for each load. Blocks the calling thread, which calls the marks.
 pub(super) fn conduct<C: Client>(
     loads: &[Load<C>],
     times: &Times,
@@ -31,7 +31,7 @@ pub(super) fn conduct<C: Client>(
 ) -> Result<Vec<Tally>> {
     let signals = Signals { stop, abandoned: AtomicBool::new(false) };
     let (start, started) = watch::channel(None);
-    // Each thread has one thing to say.
+    // Each thread sends one message.
     let (ready, opened) = mpsc::sync_channel(loads.iter().map(|load| load.threads.max(1)).sum());
     thread::scope(|scope| {
         let mut threads: Vec<Vec<_>> = Vec::new();
@@ -75,7 +75,7 @@ fn all_ready(opened: &mpsc::Receiver<()>, threads: usize, signals: &Signals<'_>)
     Some(())
 }
 
-/// Calls the marks at their times. Once the interval has begun, its end is marked however the round ends.
+/// Calls the marks at their times. Once the interval has begun, its end is marked, however the round ends.
 fn follow<C>(timeline: &Timeline, loads: &[Load<C>], marks: &dyn Marks, signals: &Signals<'_>) -> Result<()> {
     if !signals.sleep_until(timeline.begin) {
         return Ok(());

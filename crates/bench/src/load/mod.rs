@@ -44,45 +44,44 @@ pub enum Loop {
         /// Exponentially distributed gaps instead of equal ones.
         poisson: bool,
     },
-    /// At the times of a log, or when the session's last statement has been answered, if that is later; latency counts from when
-    /// it was sent.
+    /// At the times of a log, or when the session's last statement has been answered, if that is later. Latency counts from the sending.
     Replay {
-        /// How many times faster than it was.
+        /// The factor by which it is faster than the log.
         speed: f64,
     },
 }
 
-/// One round against one target.
+/// A round against one target.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Where and what.
+    /// The target.
     pub opening: Opening,
     /// The workload.
     pub workload: Arc<dyn Workload>,
     /// Number of connections.
     pub connections: usize,
-    /// Closed or open.
+    /// The pace.
     pub pace: Loop,
     /// Transactions per second of the background writer; 0 for none.
     pub writes: f64,
-    /// Nothing is counted during these.
+    /// Warm-up: nothing is counted.
     pub warm_up: Duration,
-    /// Everything is.
+    /// The measured interval.
     pub measured: Duration,
-    /// Nothing again.
+    /// Cool-down: nothing is counted.
     pub cool_down: Duration,
-    /// Of this round's random numbers.
+    /// Seed of this round's random numbers.
     pub seed: u64,
     /// Client threads.
     pub threads: usize,
 }
 
-/// What came of it.
+/// The result of a round.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The foreground's.
+    /// The foreground load.
     pub tally: Tally,
-    /// The background writer's.
+    /// The background writer.
     pub writes: Option<Tally>,
 }
 
@@ -97,7 +96,7 @@ pub trait Marks: Send + Sync {
     fn end(&self);
 }
 
-/// Runs one round. `stop` (Ctrl-C) ends it early, with what was measured so far.
+/// Runs a round. `stop` (Ctrl-C) ends it early, with what was measured so far.
 ///
 /// Errors: a connection that cannot be opened at the start; a load of which every transaction failed during the warm-up; an
 /// open loop that the target cannot nearly keep up with. Other failures are counted, and lost connections opened anew.
@@ -134,7 +133,7 @@ fn load(round: &Round, client: Scripted, pace: Loop, connections: usize) -> Load
     }
 }
 
-/// Connections of the background writer: enough for its rate if a transaction takes 20 ms.
+/// Number of the background writer's connections: enough for its rate if a transaction takes 20 ms.
 #[expect(clippy::cast_sign_loss, reason = "rates are positive")]
 fn writers(rate: f64) -> usize {
     ((rate / 50.0).ceil() as usize).clamp(4, 64)

@@ -19,34 +19,33 @@ use crate::driver::Failure;
 /// Longer latencies are recorded as this one: 10 minutes in nanoseconds.
 const LONGEST: u64 = 600_000_000_000;
 
-/// What was measured, of one thread or of all together. Latencies in nanoseconds.
+/// The figures of one thread, or of all together. Latencies are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Length of the measured interval; shorter than asked for if the round was stopped early.
+    /// Length of the measured interval; shorter than requested if the round was stopped early.
     pub measured: Duration,
     /// Successful transactions that ended in it (closed loop) or were due in it (open loop).
     pub transactions: u64,
-    /// Of whole transactions; in an open loop from the intended start. The unfinished ones are in it too, with the latency
-    /// that they had reached.
+    /// Latency of whole transactions; in an open loop from the intended start. It includes unfinished ones with the latency so far.
     pub latency: Histogram<u64>,
-    /// By statement of the workload: latency of those that ended in the interval.
+    /// Latency by statement of the workload, of the statements that ended in the interval.
     pub statements: Vec<Histogram<u64>>,
-    /// By statement of the workload: rows that those returned or changed. All targets draw the same keys, so a target whose
-    /// queries find fewer rows than the database's own gives wrong answers.
+    /// Rows returned or changed by these, by statement of the workload. All targets draw the same keys, so a target whose queries find fewer rows
+    /// than the database gives wrong answers.
     pub rows: Vec<u64>,
     /// By code: the number of failed transactions and reconnects, and the first one's text.
     pub failures: BTreeMap<String, (u64, String)>,
-    /// Open loop: how late transactions were started although a connection was free (the client's own lateness).
+    /// Open loop: the delay of starts although a connection was free (the client's own lateness).
     pub lateness: Option<Histogram<u64>>,
-    /// Transactions due in the interval (open loop), or begun before its end (closed loop), that had not ended when the round
-    /// did. One that hangs must be in some figure.
+    /// Transactions due in the interval (open loop), or begun before its end (closed loop), that had not ended with the round. A transaction that
+    /// hangs must be in some figure.
     pub unfinished: u64,
-    /// Transactions that ended in each second of the measured interval; the last one may be part of a second.
+    /// Number of transactions that ended in each second of the measured interval; the last second may be incomplete.
     pub per_second: Vec<u64>,
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// A tally without events.
     pub(super) fn new(statements: usize, open: bool) -> Self {
         Self {
             measured: Duration::ZERO,
@@ -61,7 +60,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another thread measured in the same interval.
+    /// Adds the figures of another thread for the same interval.
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.measured = self.measured.max(other.measured);
         self.transactions += other.transactions;
@@ -87,7 +86,7 @@ impl Tally {
     }
 }
 
-/// 1 ns to 10 minutes with an error of at most 0.1%. Of a fixed size, so that recording never allocates.
+/// From 1 ns to 10 minutes with an error of at most 0.1%. Its size is fixed, so recording never allocates.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds, and valid ones")
 }
@@ -96,7 +95,7 @@ fn record(histogram: &mut Histogram<u64>, latency: Duration) {
     histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LONGEST));
 }
 
-/// Whether a load has got going: shared by its threads, and written at most twice by each.
+/// Whether a load has begun to succeed: shared by its threads, and written at most twice by each.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     succeeded: AtomicBool,
@@ -104,7 +103,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// An error if there were failures and no success.
+    /// Err if there were failures and no success.
     pub(super) fn check(&self) -> Result<()> {
         match self.failed.get() {
             Some(first) if !self.succeeded.load(Ordering::Relaxed) => bail!("{first}"),
@@ -113,14 +112,14 @@ impl Health {
     }
 }
 
-/// One thread's measurements while it runs.
+/// The figures of one thread while it runs.
 #[derive(Debug)]
 pub struct Recorder {
     tally: Tally,
     /// Empty until the load starts.
     interval: Range<Instant>,
     health: Arc<Health>,
-    /// What this thread has reported to `health`, so that it is not reported again and again.
+    /// The reports of this thread to `health`, which are not repeated.
     succeeded: bool,
     failed: bool,
 }
@@ -137,7 +136,7 @@ impl Recorder {
         self.interval = interval;
     }
 
-    /// A statement that was sent at `began` has just been answered, with so many rows returned or changed.
+    /// A statement that was sent at `began` has just been answered, with this number of rows returned or changed.
     pub fn statement(&mut self, index: usize, began: Instant, rows: u64) {
         let ended = Instant::now();
         if self.interval.contains(&ended)
@@ -148,7 +147,7 @@ impl Recorder {
         }
     }
 
-    /// A transaction has ended. `from` is its start; in an open loop, the intended one.
+    /// A transaction has ended. `from`: its start; in an open loop, the intended start.
     pub(super) fn transaction(&mut self, from: Instant, ended: Instant) {
         if !self.succeeded {
             self.succeeded = true;
@@ -183,14 +182,14 @@ impl Recorder {
         }
     }
 
-    /// Open loop: a transaction due at `due` was started so late, and not because all connections were busy.
+    /// Open loop: a transaction due at `due` started with this delay, and not because all connections were busy.
     pub(super) fn lateness(&mut self, due: Instant, late: Duration) {
         if let Some(lateness) = self.tally.lateness.as_mut().filter(|_| self.interval.contains(&due)) {
             record(lateness, late);
         }
     }
 
-    /// A transaction has not ended, and will not. `from` is its start; in an open loop, the intended one.
+    /// A transaction has not ended, and will not. `from`: its start; in an open loop, the intended start.
     pub(super) fn unfinished(&mut self, from: Instant, now: Instant) {
         let counts = if self.open() { self.interval.contains(&from) } else { from < self.interval.end };
         if counts {
@@ -199,25 +198,25 @@ impl Recorder {
         }
     }
 
-    /// Whether it counts by intended starts; else by ends.
+    /// Whether transactions count by intended starts; otherwise they count by ends.
     pub(super) const fn open(&self) -> bool {
         self.tally.lateness.is_some()
     }
 
-    /// The load of this thread ended at `now`, maybe before the interval did.
+    /// The load of this thread ended at `now`, perhaps before the interval did.
     pub(super) fn stop(&mut self, now: Instant) {
         self.interval.end = self.interval.end.min(now).max(self.interval.start);
         self.tally.measured = self.interval.end.duration_since(self.interval.start);
         self.tally.per_second.truncate(seconds(self.tally.measured));
     }
 
-    /// What was measured.
+    /// The tally.
     pub(super) fn tally(&self) -> Tally {
         self.tally.clone()
     }
 }
 
-/// How many seconds have begun in an interval of that length.
+/// The number of seconds that have begun in an interval of this length.
 fn seconds(length: Duration) -> usize {
     length.as_secs() as usize + usize::from(length.subsec_nanos() > 0)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Loop;
 use super::recorder::Health;
 
-/// How often everybody looks whether the round was stopped.
+/// How often each thread checks whether the round was stopped.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// Lengths of a round's parts.
@@ -19,14 +19,14 @@ pub(super) struct Times {
     pub(super) cool_down: Duration,
 }
 
-/// Their edges, the same for all threads.
+/// The points in time that divide it, the same for all threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
     /// First transaction.
     pub(super) start: Instant,
-    /// Of the measured interval.
+    /// Start of the measured interval.
     pub(super) begin: Instant,
-    /// Of the measured interval.
+    /// End of the measured interval.
     pub(super) end: Instant,
     /// No transaction starts from here on.
     pub(super) finish: Instant,
@@ -43,7 +43,7 @@ impl Timeline {
 /// Connections that run the same kind of transactions at the same pace.
 #[derive(Debug)]
 pub(super) struct Load<C> {
-    /// For errors.
+    /// The name, for errors.
     pub(super) name: &'static str,
     pub(super) client: Arc<C>,
     pub(super) connections: usize,
@@ -51,12 +51,12 @@ pub(super) struct Load<C> {
     pub(super) pace: Loop,
     /// Number of statements that are measured.
     pub(super) statements: usize,
-    /// Of the arrivals.
+    /// Seed of the arrivals.
     pub(super) seed: u64,
     pub(super) health: Arc<Health>,
 }
 
-/// Whether the round is to end at once.
+/// Whether the round must end at once.
 #[derive(Debug)]
 pub(super) struct Signals<'a> {
     pub(super) stop: &'a AtomicBool,
@@ -64,22 +64,22 @@ pub(super) struct Signals<'a> {
 }
 
 impl Signals<'_> {
-    /// By the user, or by an error.
+    /// The user, or an error, has stopped it.
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.abandoned()
     }
 
-    /// By an error: nothing that was measured will be used.
+    /// An error has stopped it: the figures will not be used.
     pub(super) fn abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// There is an error to report, and no sense in going on.
+    /// Stops the round: there is an error to report.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// False if the round was stopped before.
+    /// Sleeps; false if the round was stopped before.
     pub(super) fn sleep_until(&self, time: Instant) -> bool {
         loop {
             if self.stopped() {

@@ -20,32 +20,32 @@ use super::schedule::{Schedule, Share};
 use crate::driver::Failure;
 use crate::random::Random;
 
-/// Connections that a thread opens at the same time: servers that start a process for each would be swamped by more.
+/// Limit of connections that a thread opens at the same time: more would overload servers that start a process for each.
 const OPENING_MAX: usize = 32;
 
-/// For opening one connection.
+/// Time limit for opening a connection.
 const OPENING_TIME: Duration = Duration::from_secs(30);
 
-/// Before the first attempt to open a lost connection again; doubled for each further one.
+/// Wait before the first attempt to open a lost connection again; doubled for each further one.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// For transactions in progress when the round ends.
+/// Time limit for transactions in progress when the round ends.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// For drivers to take leave of their servers once their connections are dropped.
+/// Time for drivers to end their protocol after their connections are dropped.
 const FAREWELL: Duration = Duration::from_millis(5);
 
 /// One thread's part of a load.
 #[derive(Debug)]
 pub(super) struct Worker<'a, C> {
     pub(super) load: &'a Load<C>,
-    /// Which connections.
+    /// Its connections.
     pub(super) share: Share,
     pub(super) signals: &'a Signals<'a>,
 }
 
-/// What a connection's task works with.
+/// The state of a connection's task.
 #[derive(Debug)]
 struct Task<C: Client> {
     client: Arc<C>,
@@ -55,11 +55,11 @@ struct Task<C: Client> {
     in_progress: InProgress,
 }
 
-/// Closed loop: when the transaction began that a connection is at, if it is at one.
+/// Closed loop: the start of the connection's current transaction, if it has one.
 type InProgress = Rc<Cell<Option<Instant>>>;
 
 impl<C: Client> Worker<'_, C> {
-    /// Runs on the calling thread until the round's end, and ends the round of all threads if it fails.
+    /// Runs on the calling thread until the end of the round; if it fails, it ends the round of all threads.
     pub(super) fn run(
         &self,
         started: watch::Receiver<Option<Timeline>>,
@@ -75,7 +75,7 @@ impl<C: Client> Worker<'_, C> {
     fn on_runtime(&self, started: watch::Receiver<Option<Timeline>>, ready: &mpsc::SyncSender<()>) -> Result<Tally> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tally = LocalSet::new().block_on(&runtime, self.work(started, ready));
-        // It may be looking up a name, and that cannot be interrupted.
+        // It may be resolving a name, which cannot be interrupted.
         runtime.shutdown_background();
         tally
     }
@@ -163,7 +163,7 @@ impl<C: Client> Worker<'_, C> {
         }
     }
 
-    /// Returns when the tasks have to end, done or not.
+    /// Returns when the tasks must end, whether they are done or not.
     async fn supervise(&self, timeline: Timeline, arrivals: Option<&Arrivals>) -> Result<()> {
         while !self.signals.stopped() && Instant::now() < timeline.finish + GRACE {
             if let Some(arrivals) = arrivals {
@@ -211,7 +211,7 @@ impl<C: Client> Task<C> {
         Ok(())
     }
 
-    /// Each transaction at its own time. What the runtime's clock of milliseconds adds is late, too.
+    /// Runs each transaction at its own time. The runtime's timer counts in milliseconds: that delay counts as lateness, too.
     async fn replay(mut self) -> Result<()> {
         while let Some(offset) = self.client.due(&self.connection) {
             let due = self.timeline.start + offset;
@@ -258,7 +258,7 @@ impl<C: Client> Task<C> {
     /// Makes the connection ready for another transaction: by rolling back, or by opening it again until the round ends.
     async fn recover(&mut self, failure: &Failure) {
         if failure.usable && self.client.roll_back(&mut self.connection).await.is_ok() {
-            // A failure that asked nothing of the server must not keep the others of this thread from theirs.
+            // A failure without a request to the server must not keep the other connections of this thread from running.
             return tokio::task::yield_now().await;
         }
         let mut pause = PAUSE;

@@ -1,5 +1,7 @@
 //! Figures for people: with the significant digits only, the unit in the header or behind the figure.
 
+use crate::calendar;
+
 /// Latencies are kept in nanoseconds and shown in milliseconds.
 const NANOSECONDS_PER_MS: f64 = 1e6;
 
@@ -64,18 +66,10 @@ pub(super) fn bytes(value: f64) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-/// Seconds since 1970 as `2026-11-22 04:19 UTC`. The days are counted by Howard Hinnant's `civil_from_days`.
+/// Seconds since 1970 as `2026-11-22 04:19 UTC`.
 pub(super) fn date(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Years that begin in March have their odd day at the end.
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3_600, rest % 3_600 / 60)
+    let text = calendar::date_time(seconds);
+    format!("{} UTC", text.get(..16).unwrap_or(&text))
 }
 
 #[cfg(test)]

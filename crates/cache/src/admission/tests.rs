@@ -152,7 +152,7 @@ fn what_is_quick_is_filled_at_once_as_long_as_hits_earn_it() {
     let mut load = Load::new();
     let fills: u64 = (0..10_000).map(|key| u64::from(load.read(key, 50_000).1)).sum();
     assert!((1_536..2_300).contains(&fills), "{fills}");
-    // Who asks again has it kept.
+    // The next miss caches it.
     let again: Vec<u64> = (0..10_000).filter(|key| !load.live.contains_key(key)).collect();
     assert!(again.iter().all(|key| load.read(*key, 50_000).1));
     assert!(!load.read(20_000, 50_000).1);

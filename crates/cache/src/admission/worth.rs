@@ -18,7 +18,7 @@ pub(super) const BALANCE_MAX: i64 = 512 * FILL_IN_PLACE;
 const MISS_EARNS: (i64, i64) = (25, 100);
 /// The balance is reckoned after so many misses.
 const MISSES_BETWEEN: u32 = 64;
-/// Of the misses whose results would probably not be kept, one is filled for so much time of the database, so that these fills take
+/// Of the misses whose results would probably not be cached, one is filled for each such time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
 const NANOS_FOR_A_TRY: u64 = 50 * FILL_IN_PLACE.cast_unsigned();
 const MISSES_FOR_A_TRY: u64 = 64;
@@ -40,7 +40,7 @@ pub struct Worth {
     full: AtomicBool,
     /// The last fill needed a key query, which costs the database about what the statement does.
     costs_twice: AtomicBool,
-    /// Misses whose results would probably not be kept.
+    /// Misses whose results would probably not be cached.
     unlikely: AtomicU64,
 }
 
@@ -210,7 +210,7 @@ impl Worth {
         self.verdict.allows(earlier) && (trusts || self.is_turn(MISSES_BETWEEN))
     }
 
-    /// Whether an average result of the statement would be kept, and is likely to pay.
+    /// Whether an average result of the statement would be cached, and is likely to pay.
     pub(super) fn expects<P: Payload>(&self, cache: &Cache<P>, key: &[u8]) -> bool {
         if self.is_used_up() { cache.has_room(self.answers.bytes()) } else { self.would_be_kept(cache, key) }
     }
@@ -225,7 +225,7 @@ impl Worth {
         self.balance.load(Relaxed) <= -BALANCE_MAX
     }
 
-    /// Results differ, and the load changes: some are filled that would probably not be kept, as many as the database hardly notices.
+    /// Results differ, and the load changes: some are filled that would probably not be cached, as many as the database hardly notices.
     pub(super) fn tries(&self) -> bool {
         let one_in = (NANOS_FOR_A_TRY / self.answers.nanos().max(1)).clamp(1, MISSES_FOR_A_TRY);
         self.unlikely.fetch_add(1, Relaxed).is_multiple_of(one_in)

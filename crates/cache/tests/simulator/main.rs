@@ -53,7 +53,7 @@ fn add(total: &mut Stats, run: &Stats) {
     total.resumed += run.resumed;
     total.restarts += run.restarts;
     total.fences += run.fences;
-    total.unheld += run.unheld;
+    total.wait_skipped += run.wait_skipped;
     total.loads += run.loads;
     total.refused_loads += run.refused_loads;
     total.snapshot_hits += run.snapshot_hits;
@@ -89,7 +89,7 @@ fn the_engine_keeps_its_promises() {
             ("slots that went on", total.resumed),
             ("starts of the process", total.restarts),
             ("fences", total.fences),
-            ("writes that need not be held", total.unheld),
+            ("writes without a commit wait", total.wait_skipped),
             ("loads of the catalogue", total.loads),
             ("refused loads", total.refused_loads),
         ] {
@@ -120,7 +120,7 @@ fn a_broken_engine_is_found_out() {
         rules
     };
     let table: Vec<(&str, Rules)> = vec![
-        ("PENDING is ignored", engine(|f| f.ignore_pending = true)),
+        ("unproven commits are ignored", engine(|f| f.ignore_unproven = true)),
         ("deferred tags are taken as they are", engine(|f| f.trust_deferred = true)),
         ("rows that went are held against their keys alone", engine(|f| f.trust_members = true)),
         ("results are kept before the end behind their rows' keys", engine(|f| f.install_early = true)),
@@ -134,9 +134,9 @@ fn a_broken_engine_is_found_out() {
         ("lo is ignored", engine(|f| f.ignore_lo = true)),
         ("hi is ignored", engine(|f| f.ignore_hi = true)),
         ("redefinitions are ignored", engine(|f| f.ignore_redefinitions = true)),
-        ("entries are kept with a new slot", engine(|f| f.keep_on_reconnect = true)),
-        ("acknowledgements are not held", user(|r| r.no_hold = true)),
-        ("whether to hold is asked before the commit", user(|r| r.free_too_early = true)),
+        ("entries are not flushed with a new slot", engine(|f| f.skip_flush = true)),
+        ("no commit wait", user(|r| r.no_commit_wait = true)),
+        ("whether a commit wait is needed is decided before the commit", user(|r| r.free_too_early = true)),
         ("the flush position is taken for the end", user(|r| r.flushed_end = true)),
         ("the slot is confirmed beyond PENDING", user(|r| r.confirms_all = true)),
         ("the catalogue's proof is of another snapshot", user(|r| r.load_without_proof = true)),

@@ -364,6 +364,6 @@ fn keep(
             world.stats.stale_fills += 1;
             Ok(())
         }
-        Installed::TooLarge | Installed::Outweighed => Ok(()),
+        Installed::TooLarge | Installed::Rejected => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ pub(crate) const STALENESS_MAX: Nanos = 700 * MS;
 pub(crate) struct Rules {
     pub(crate) faults: Faults,
     /// Writes are acknowledged at once, without a fence.
-    pub(crate) no_hold: bool,
+    pub(crate) no_commit_wait: bool,
     /// Whether a write needs a commit wait is decided before it is committed.
     pub(crate) free_too_early: bool,
     /// The flushed position is taken for the log end.
@@ -102,7 +102,7 @@ pub(crate) struct Stats {
     pub(crate) resumed: u64,
     pub(crate) restarts: u64,
     pub(crate) fences: u64,
-    pub(crate) unheld: u64,
+    pub(crate) wait_skipped: u64,
     pub(crate) loads: u64,
     pub(crate) refused_loads: u64,
     pub(crate) snapshot_hits: u64,
@@ -136,7 +136,7 @@ pub(crate) struct World {
     /// Writes that were acknowledged to their clients.
     pub(crate) acknowledged: TxnSet,
     /// Writes without a commit wait, as decided before they were committed.
-    pub(crate) unheld: TxnSet,
+    pub(crate) wait_skipped: TxnSet,
     /// Number of commits that the slot has sent, and its confirmed position.
     pub(crate) delivered: usize,
     pub(crate) confirmed: Lsn,
@@ -186,7 +186,7 @@ impl World {
             rules,
             proof: None,
             acknowledged: TxnSet::default(),
-            unheld: TxnSet::default(),
+            wait_skipped: TxnSet::default(),
             delivered: 0,
             confirmed: db.insert,
             life: 0,

@@ -29,7 +29,7 @@ impl World {
             let delay = if rng.percent(5) { rng.between(0, 600) } else { rng.between(0, 20) } * MS;
             let last = *writes == 0;
             if last && self.rules.free_too_early && !self.around && self.is_free(open) {
-                self.unheld.insert(open);
+                self.wait_skipped.insert(open);
             }
             self.after(delay, Event::Writer(writer));
             return;
@@ -74,8 +74,8 @@ impl World {
 
     /// The commit was answered: the log end is read after it, if it needs a commit wait.
     pub(crate) fn write_end(&mut self, txn: TxnId) {
-        if self.unheld.contains(txn) || self.is_free(txn) {
-            self.stats.unheld += 1;
+        if self.wait_skipped.contains(txn) || self.is_free(txn) {
+            self.stats.wait_skipped += 1;
             self.acknowledged.insert(txn);
             return;
         }
@@ -91,7 +91,7 @@ impl World {
             self.acknowledged.insert(txn);
             return;
         };
-        if !self.rules.no_hold {
+        if !self.rules.no_commit_wait {
             if self.now < until {
                 self.after(MS, Event::Hold(txn, Some(end), until));
                 return;

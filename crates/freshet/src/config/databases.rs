@@ -55,16 +55,17 @@ pub(crate) const OWN: &[&str] = &[
 /// Keys of a `[[database]]` that are not options.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DatabaseArgs {
-    /// What clients ask for; for MySQL and MariaDB a name for logs and metrics, since an entry is a whole server
+    /// The name by which clients connect; for MySQL and MariaDB a name for logs and metrics, since an entry is a whole
+    /// server
     #[arg(long)]
     name: String,
     /// MySQL and MariaDB: addresses that lead to this server, as for all
     #[arg(long, value_delimiter = ',')]
     listen: Vec<String>,
-    /// The part of the memory that this database always has
+    /// The memory that this database always has
     #[arg(long)]
     memory_min: Option<MemorySize>,
-    /// The largest part of the memory that this database may have
+    /// The most memory that this database may have
     #[arg(long)]
     memory_max: Option<MemorySize>,
     /// Of the name `*`: the most databases that are open at once; 20 if not given
@@ -256,8 +257,7 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
                 "{label:?} is the name of {whose}: choose another, metrics and /cachez tell databases apart by it"
             );
             fault(place.clone(), "name", text);
-        }
-        if let Some(earlier) = before.iter().filter(same_family).find(|other| other.is_same_database(one)) {
+        } else if let Some(earlier) = before.iter().filter(same_family).find(|other| other.is_same_database(one)) {
             let (what, hint) = if is_mysql {
                 ("server", "one entry serves all databases of a server")
             } else {

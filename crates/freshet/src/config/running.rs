@@ -45,7 +45,7 @@ pub(crate) const RELOADED: &[(&str, Set)] = &[
     ("bypass", Set::Each(|database, new| _ = database.shared().switches.set_bypass(new.bypass))),
     (
         "commit_wait",
-        Set::Each(|database, new| database.shared().settings.hold_max.store(nanos(new.commit_wait), Relaxed)),
+        Set::Each(|database, new| database.shared().settings.commit_wait_max.store(nanos(new.commit_wait), Relaxed)),
     ),
     // The end of the program reads it.
     ("drain_timeout", Set::Once(|_, _| {})),

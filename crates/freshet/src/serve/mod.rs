@@ -42,15 +42,15 @@ The command line wins over the environment, the environment over the file"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "switches of the command line, independent of each other")]
 pub(crate) struct ServeArgs {
-    /// Read the options from this file as well: TOML, `freshet config default` prints one
+    /// Also read options from this TOML file; `freshet config default` prints one
     #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Say what is wrong with the configuration, and do not serve
+    /// Report errors in the configuration, and do not serve
     #[arg(long)]
     pub(crate) check_config: bool,
-    /// The database, and the account for Freshet's own connections: mysql://user:password@host:port/database (mariadb://
-    /// too), postgres://user:password@host:port/database, or any other connection string that libpq understands; what that
-    /// leaves out comes from PGHOST, PGUSER …, ~/.pgpass
+    /// The database, and the account for Freshet's own connections: mysql://user:password@host:port/database
+    /// (mariadb:// too), postgres://user:password@host:port/database, or any other connection string that libpq
+    /// understands; parts that it leaves out come from PGHOST, PGUSER …, ~/.pgpass
     #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
     pub(crate) upstream: String,
     /// File with the password of Freshet's account, if --upstream has none
@@ -60,74 +60,76 @@ pub(crate) struct ServeArgs {
     /// 127.0.0.1:6432 if not given, 127.0.0.1:3307 before MySQL or MariaDB
     #[arg(long, value_delimiter = ',')]
     listen: Vec<String>,
-    /// Memory that Freshet may take, beyond that of its start and without pages of its own program, for cached results and all
-    /// that goes with them; `freshet memory` makes it another while Freshet runs
+    /// Memory for cached results and everything that belongs to them, without the memory at the start and the pages of
+    /// the program; `freshet memory` changes it while Freshet runs
     #[arg(long, default_value = "512MiB")]
     pub(crate) memory: MemorySize,
-    /// No answer from the cache is older than this; when the change stream is later, queries go to the database
+    /// No answer from the cache is older than this; if the change stream is further behind, queries go to the database
     #[arg(long, default_value = "1s")]
     pub(crate) max_staleness: Span,
-    /// Threads that serve connections; as many as cores if not given
+    /// Threads that serve connections; one for each core if not given
     #[arg(long)]
     workers: Option<usize>,
-    /// Users who may see other users' statements (SHOW CACHES …), switch the cache off (FRESHET BYPASS ON) and give it
-    /// other memory (FRESHET MEMORY); the upstream's user if not given
+    /// Users who may see other users' statements (SHOW CACHES …), switch the cache off (FRESHET BYPASS ON) and change
+    /// its memory (FRESHET MEMORY); the upstream's user if not given
     #[arg(long, value_delimiter = ',')]
     admin_users: Vec<String>,
     /// PostgreSQL: users who may read the statistics in the console, the database `pgbouncer`, and change nothing there
     #[arg(long, value_delimiter = ',')]
     pub(crate) stats_users: Vec<String>,
-    /// After SIGTERM, how long sessions may take to end what they are at
+    /// After SIGTERM, how long sessions may take to end their transactions
     #[arg(long, default_value = "30s")]
     pub(crate) drain_timeout: Span,
     /// Name of the publication that Freshet maintains
     #[arg(long, default_value = "freshet")]
     pub(crate) publication: String,
-    /// Change nothing in the database's schema: what `freshet check --print-setup` prints was run by an administrator,
-    /// and the tables of the publication are those that may be cached
+    /// Change nothing in the database's schema: an administrator has run the script of `freshet check --print-setup`,
+    /// and only tables of the publication are cached
     #[arg(long)]
     pub(crate) prepared: bool,
-    /// Keep the change stream's place in the replication slot freshet_NAME, so that a lost connection to the database
-    /// does not empty the cache; each Freshet needs a name of its own. Without it the slot is temporary
+    /// Keep the change stream's position in the replication slot freshet_NAME, so that the cache survives a lost
+    /// connection to the database; each Freshet needs its own name. Without this option the slot is temporary
     #[arg(long, value_name = "NAME")]
     slot: Option<SlotName>,
-    /// Log that the slot may hold back on the database's disk; beyond it Freshet gives the slot up and starts anew
+    /// Limit of the log that the slot retains on the database's disk; beyond it Freshet drops the slot and starts with
+    /// a new one
     #[arg(long, default_value = "1GiB")]
     slot_lag_bytes: MemorySize,
-    /// Seconds that the change stream may be late before Freshet gives the slot up and starts anew
+    /// Seconds that the change stream may be behind before Freshet drops the slot and starts with a new one
     #[arg(long, default_value = "60", value_parser = clap::value_parser!(u32).range(1..))]
     slot_lag_seconds: u32,
-    /// How long a write waits to be acknowledged until the change stream has delivered it, so that no later read anywhere
-    /// misses it; beyond it the write is acknowledged, and reads go to the database until it is delivered
+    /// The longest time that the acknowledgement of a write waits for the change stream to deliver the write, so that
+    /// no later read misses it; after that the write is acknowledged, and reads go to the database until it is
+    /// delivered
     #[arg(long, default_value = "100ms")]
     pub(crate) commit_wait: Span,
-    /// Share of the time that one connection may spend reading results again that a change has invalidated while they were in
-    /// use, before the next reader asks; 0: never
+    /// Share of the time that one connection may spend reading invalidated results in use again, before the next client
+    /// asks for them; 0: never
     #[arg(long, default_value = "0.1", value_name = "0..1")]
     refresh_share: Share,
-    /// Share of hits that is asked of the database as well and compared; a statement whose answer differs is not cached
+    /// Share of hits that are compared with the database's answer; a statement with a different answer is not cached
     /// any more
     #[arg(long, default_value = "0", value_name = "0..1")]
     pub(crate) verify: Share,
-    /// Which results are cached: those of statements whose results pay for it, by Freshet's own measurements, or all that
-    /// can be
+    /// Which results are cached: those of statements whose hits save more than they cost, by Freshet's own
+    /// measurements, or all that can be
     #[arg(long, default_value = "worthwhile")]
     pub(crate) admission: AdmissionArg,
-    /// PostgreSQL: cache statements that call functions and aggregates in SQL or PL/pgSQL which are declared IMMUTABLE. One that reads
-    /// tables, settings or the clock all the same, or changes anything, makes wrong answers
+    /// PostgreSQL: cache statements that call functions and aggregates in SQL or PL/pgSQL declared IMMUTABLE. If one of
+    /// them reads tables, settings or the clock nevertheless, or changes anything, answers are wrong
     #[arg(long)]
     trust_immutable: bool,
-    /// Begin with the cache switched off, until `freshet bypass off` switches it on
+    /// Start with the cache switched off, until `freshet bypass off` switches it on
     #[arg(long)]
     pub(crate) bypass: bool,
-    /// Write statements to this file in the form of Percona Server's slow query log, which pt-query-digest reads, without their literals;
-    /// SIGHUP and RELOAD open it anew, for the rotation of logs
+    /// Write statements to this file in the form of Percona Server's slow query log, which pt-query-digest reads,
+    /// without their literals; SIGHUP and RELOAD reopen it, for log rotation
     #[arg(long, value_name = "FILE")]
     query_log: Option<PathBuf>,
-    /// Log statements that took at least so long, from the cache or from the database
+    /// Log statements that took at least this long, from the cache or from the database
     #[arg(long, default_value = "0s")]
     pub(crate) query_log_min_duration: Span,
-    /// Share of them that is logged; the log says so, and readers multiply by it
+    /// Share of these statements that are logged; the log has the factor, by which readers multiply
     #[arg(long, default_value = "1", value_name = "0..1")]
     pub(crate) query_log_sample: Share,
     #[command(flatten)]
@@ -261,7 +263,7 @@ impl ServeArgs {
             stats_users: self.stats_users.clone().into(),
             upstream,
             dialect,
-            hold_max: nanos(self.commit_wait).into(),
+            commit_wait_max: nanos(self.commit_wait).into(),
             verify: self.verify.0,
             // A service connection of MySQL or MariaDB cannot switch to another account, nor log in as each client
             // did.

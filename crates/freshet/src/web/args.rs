@@ -23,7 +23,8 @@ pub(crate) struct WebArgs {
     /// Its key, PEM
     #[arg(long, value_name = "FILE")]
     pub(super) http_tls_key: Option<PathBuf>,
-    /// What a GB of memory costs in a month, such as "4.50 USD": the dashboard shows what a smaller or larger cache would cost
+    /// Price of a GB of memory for a month, such as "4.50 USD": the dashboard shows the cost of smaller and larger
+    /// caches
     #[arg(long, value_name = "PRICE")]
     pub(super) price: Option<Price>,
 }

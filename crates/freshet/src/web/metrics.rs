@@ -182,12 +182,12 @@ impl FiguresOfOne {
         out.counter(
             "freshet_commit_waits",
             "Acknowledgements of writes that waited for the change stream",
-            waits.held.load(Relaxed),
+            waits.commit_waits.load(Relaxed),
         )?;
         let help = "Commit waits skipped, since no cached result depends on the tables written";
         out.counter("freshet_commit_waits_skipped", help, waits.waits_skipped.load(Relaxed))?;
-        let held_seconds = waits.held_nanos.load(Relaxed) as f64 / 1e9;
-        out.counter("freshet_commit_wait_seconds", "Time that acknowledgements waited", held_seconds)?;
+        let wait_seconds = waits.commit_wait_nanos.load(Relaxed) as f64 / 1e9;
+        out.counter("freshet_commit_wait_seconds", "Time that acknowledgements waited", wait_seconds)?;
         out.counter(
             "freshet_fences",
             "Writes acknowledged before the stream delivered them",

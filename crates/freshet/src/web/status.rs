@@ -170,7 +170,7 @@ fn memory(status: &Status) -> Value {
 
 fn session_figures(shared: &Shared) -> Value {
     let (metrics, waits) = (&shared.metrics, &shared.waits);
-    let (count, nanos) = (waits.held.load(Relaxed), waits.held_nanos.load(Relaxed));
+    let (count, nanos) = (waits.commit_waits.load(Relaxed), waits.commit_wait_nanos.load(Relaxed));
     json!({
         "open": metrics.sessions(),
         "accepted": metrics.connections.load(Relaxed),

@@ -45,7 +45,7 @@ impl Late {
         if late >= TELL && told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             *told = Some(Instant::now());
             warn!(
-                "{said} by {late:.1?}. What is kept may have been too old to be served meanwhile (lease_expired){}",
+                "{said} by {late:.1?}. Cached results may have been too old to be served meanwhile (lease_expired){}",
                 processor_hint()
             );
         }

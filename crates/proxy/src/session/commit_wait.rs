@@ -85,11 +85,11 @@ impl Drop for Counted {
 
 impl Shared {
     /// Whether a transaction that touched these tables needs no commit wait, as far as is known now. Only for a session on the stream's server.
-    pub(crate) fn is_free(&self, touched: &Touched) -> bool {
+    pub(crate) fn may_skip_commit_wait(&self, touched: &Touched) -> bool {
         let Touched::Tables(catalog, tables) = touched else { return false };
         // In this order: a fence is set before the count goes down.
         let none_defines = self.defining.load(SeqCst) == 0;
-        none_defines && (self.settings.faults.frees_all || self.cache.is_free_of(tables, *catalog))
+        none_defines && (self.settings.faults.skip_all_commit_waits || self.cache.is_free_of(tables, *catalog))
     }
 }
 

@@ -21,21 +21,21 @@ pub struct Waits {
     wakers: Mutex<Wakers>,
     waiting: AtomicUsize,
     /// The number of commit waits among them.
-    holds: AtomicUsize,
+    committing: AtomicUsize,
     /// Counts the positions.
     generation: AtomicU64,
     /// The number of commit waits, their total time, and the number of those replaced by a fence.
-    pub held: AtomicU64,
-    /// See [`Self::held`].
-    pub held_nanos: AtomicU64,
-    /// See [`Self::held`].
+    pub commit_waits: AtomicU64,
+    /// See [`Self::commit_waits`].
+    pub commit_wait_nanos: AtomicU64,
+    /// See [`Self::commit_waits`].
     pub fences: AtomicU64,
     /// Commit waits that were skipped, since no entry depended on the tables of the write.
     pub waits_skipped: AtomicU64,
     /// Messages that were committed to flush the log (PostgreSQL).
     pub flushes: AtomicU64,
     /// The recent time of commit waits: a moving average, in nanoseconds.
-    hold_nanos: AtomicU64,
+    recent_commit_wait_nanos: AtomicU64,
     /// Just behind the stream's position when a commit wait last timed out; 0: none has.
     stalled_at: AtomicU64,
     /// The recent time of the database's answers: a moving average, in nanoseconds.
@@ -54,7 +54,7 @@ const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=100_000_000;
 const LOOK_WAIT_ANSWERS: Nanos = 4;
 
 /// As a multiple of the average commit wait, with its minimum and maximum in nanoseconds.
-const STUCK_HOLDS: Nanos = 4;
+const STUCK_COMMIT_WAITS: Nanos = 4;
 const STUCK: RangeInclusive<Nanos> = 3_000_000..=20_000_000;
 
 /// A session's look-ups wait for their position for a few times the database's time for an answer. After a wait without success the next look-ups do
@@ -162,26 +162,29 @@ impl Waits {
     }
 
     /// A commit wait took this long.
-    pub(crate) fn held_for(&self, nanos: Nanos) {
-        self.looked_for(nanos);
-        let average = self.hold_nanos.load(Relaxed);
-        self.hold_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+    pub(crate) fn waited_for_commit(&self, nanos: Nanos) {
+        self.waited_for_catalog(nanos);
+        let average = self.recent_commit_wait_nanos.load(Relaxed);
+        self.recent_commit_wait_nanos.store(average - average / 8 + nanos / 8, Relaxed);
     }
 
     /// The same, also for a wait for the catalogue, which does not affect the average of the stream's waits.
-    pub(crate) fn looked_for(&self, nanos: Nanos) {
-        self.held.fetch_add(1, Relaxed);
-        self.held_nanos.fetch_add(nanos, Relaxed);
+    pub(crate) fn waited_for_catalog(&self, nanos: Nanos) {
+        self.commit_waits.fetch_add(1, Relaxed);
+        self.commit_wait_nanos.fetch_add(nanos, Relaxed);
     }
 
     /// If the stream has not moved for this long during a commit wait, it may need a flush of the log. Under load it stands still for a while without
     /// needing one.
     pub(crate) fn stuck_after(&self) -> Nanos {
-        self.hold_nanos.load(Relaxed).saturating_mul(STUCK_HOLDS).clamp(*STUCK.start(), *STUCK.end())
+        self.recent_commit_wait_nanos
+            .load(Relaxed)
+            .saturating_mul(STUCK_COMMIT_WAITS)
+            .clamp(*STUCK.start(), *STUCK.end())
     }
 
     /// A commit wait timed out, and the stream has come no further than this.
-    pub(crate) fn held_in_vain(&self, applied: Lsn) {
+    pub(crate) fn timed_out(&self, applied: Lsn) {
         self.stalled_at.store(applied.0 + 1, Relaxed);
     }
 
@@ -222,8 +225,8 @@ impl Waits {
     }
 
     /// Whether there is a commit wait.
-    pub(crate) fn any_holds(&self) -> bool {
-        self.holds.load(SeqCst) > 0
+    pub(crate) fn has_commit_wait(&self) -> bool {
+        self.committing.load(SeqCst) > 0
     }
 
     fn wakers(&self) -> MutexGuard<'_, Wakers> {
@@ -235,18 +238,18 @@ impl Waits {
 #[derive(Debug)]
 pub(crate) struct Wait {
     waits: Arc<Waits>,
-    hold: bool,
+    is_for_commit: bool,
     registered: Option<(WaitFor, u64)>,
 }
 
 impl Wait {
-    /// `hold`: it is a commit wait.
-    pub(crate) fn new(waits: &Arc<Waits>, hold: bool) -> Self {
+    /// `is_for_commit`: it is a commit wait.
+    pub(crate) fn new(waits: &Arc<Waits>, is_for_commit: bool) -> Self {
         waits.waiting.fetch_add(1, SeqCst);
-        if hold {
-            waits.holds.fetch_add(1, SeqCst);
+        if is_for_commit {
+            waits.committing.fetch_add(1, SeqCst);
         }
-        Self { waits: waits.clone(), hold, registered: None }
+        Self { waits: waits.clone(), is_for_commit, registered: None }
     }
 
     /// Wakes the task once the awaited event has come. The caller must check again whether it has.
@@ -268,8 +271,8 @@ impl Drop for Wait {
         if let Some((wait_for, number)) = self.registered.take() {
             self.waits.wakers().remove(wait_for, number);
         }
-        if self.hold {
-            self.waits.holds.fetch_sub(1, SeqCst);
+        if self.is_for_commit {
+            self.waits.committing.fetch_sub(1, SeqCst);
         }
         self.waits.waiting.fetch_sub(1, SeqCst);
     }
@@ -336,10 +339,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_stalled_once_something_was_held_in_vain_until_it_moves() {
+    fn a_stream_is_stalled_from_a_commit_wait_that_timed_out_until_it_moves() {
         let waits = Waits::default();
         assert!(!waits.is_stalled(Lsn(0)));
-        waits.held_in_vain(Lsn(7));
+        waits.timed_out(Lsn(7));
         assert!(waits.is_stalled(Lsn(7)) && !waits.is_stalled(Lsn(8)));
     }
 

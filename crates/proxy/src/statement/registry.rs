@@ -110,7 +110,7 @@ impl Marks {
 }
 
 impl NormalizedQuery {
-    fn new((dialect, trusts): (Dialect, bool), lexed: &Lexed, held: &Arc<AtomicU64>) -> Self {
+    fn new((dialect, trusts): (Dialect, bool), lexed: &Lexed, total: &Arc<AtomicU64>) -> Self {
         let word = first_word(lexed.normalized.trim_start_matches('(')).to_ascii_lowercase();
         let reads = matches!(word.as_str(), "select" | "with" | "values" | "table");
         let parse = if trusts { Template::parse_trusting } else { Template::parse };
@@ -131,7 +131,7 @@ impl NormalizedQuery {
             words: OnceLock::new(),
             moves: AtomicBool::new(false),
             resolutions: Mutex::default(),
-            charge: Charge::new(bytes, held),
+            charge: Charge::new(bytes, total),
         }
     }
 
@@ -197,21 +197,21 @@ impl NormalizedQuery {
 #[derive(Debug)]
 struct Charge {
     bytes: usize,
-    held: Arc<AtomicU64>,
+    total_bytes: Arc<AtomicU64>,
     /// See [`queries`].
     is_pinned: AtomicBool,
 }
 
 impl Charge {
-    fn new(bytes: usize, held: &Arc<AtomicU64>) -> Self {
-        held.fetch_add(bytes as u64, Relaxed);
-        Self { bytes, held: held.clone(), is_pinned: AtomicBool::new(false) }
+    fn new(bytes: usize, total: &Arc<AtomicU64>) -> Self {
+        total.fetch_add(bytes as u64, Relaxed);
+        Self { bytes, total_bytes: total.clone(), is_pinned: AtomicBool::new(false) }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes as u64, Relaxed);
+        self.total_bytes.fetch_sub(self.bytes as u64, Relaxed);
     }
 }
 
@@ -261,7 +261,7 @@ pub(crate) struct Registry {
     queries: Queries,
     next_id: AtomicU64,
     /// See [`Registry::bytes`].
-    held: Arc<AtomicU64>,
+    total_bytes: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Debug)]
@@ -307,7 +307,7 @@ impl Registry {
             texts: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
             queries: Queries::new(items, bytes),
             next_id: AtomicU64::new(1),
-            held: Arc::default(),
+            total_bytes: Arc::default(),
         }
     }
 
@@ -324,7 +324,7 @@ impl Registry {
 
     /// Bytes of statements and normalized queries in memory, each counted once, whatever refers to it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.held.load(Relaxed)
+        self.total_bytes.load(Relaxed)
     }
 
     /// The statement of a text and its declared types; None if it is too long or not UTF-8.
@@ -411,7 +411,7 @@ impl Registry {
             modes,
             id: self.next_id.fetch_add(1, Relaxed),
             query,
-            charge: Charge::new(bytes, &self.held),
+            charge: Charge::new(bytes, &self.total_bytes),
             query_bytes,
             admin,
             is_never_cached,
@@ -431,7 +431,7 @@ impl Registry {
         if let Some(found) = self.queries.get(lexed.normalized.as_str()) {
             return (found, false);
         }
-        let query = Arc::new(NormalizedQuery::new((self.dialect, self.trusts), lexed, &self.held));
+        let query = Arc::new(NormalizedQuery::new((self.dialect, self.trusts), lexed, &self.total_bytes));
         self.queries.insert(query.clone());
         (query, true)
     }

@@ -25,9 +25,9 @@ use freshet_wire::mysql::binlog::{Checksum, Column, Event, Image, Query, Rows, T
 use freshet_wire::reader::Reader;
 
 use crate::error::Fault;
-use crate::held::Held;
 use crate::mysql::Schemas;
 use crate::mysql::statement::{self, Name, Statement};
+use crate::transaction_changes::TransactionChanges;
 
 /// Limit of tables in one group.
 const TABLES_MAX: usize = 1 << 16;
@@ -56,7 +56,7 @@ pub(super) struct Assembler {
     name_case: u8,
     relations: HashMap<TableId, Arc<Relation>>,
     open: Option<Open>,
-    prepared: HashMap<Vec<u8>, Held>,
+    prepared: HashMap<Vec<u8>, TransactionChanges>,
 }
 
 /// The end of the open group.
@@ -78,7 +78,7 @@ struct Open {
     xa: Option<Vec<u8>>,
     /// Name of the prepared transaction that it commits.
     committed: Option<Vec<u8>>,
-    held: Held,
+    changes: TransactionChanges,
     tables: HashMap<u64, Known>,
 }
 
@@ -120,12 +120,12 @@ impl Assembler {
             Event::Rows(rows) => self.rows(&rows)?,
             Event::PartialUpdate { table } => {
                 let change = Change::AnyRow(self.known(table)?.table);
-                self.open()?.held.push(change);
+                self.open()?.changes.push(change);
             }
-            Event::Statement => self.open()?.held.change_everything(),
+            Event::Statement => self.open()?.changes.change_everything(),
             Event::Payload(Some(events)) => return self.payload(&events, end),
             Event::Payload(None) => {
-                self.open()?.held.change_everything();
+                self.open()?.changes.change_everything();
                 return self.commit(end).map(Some);
             }
             Event::Incident => return Err(Fault::Incident),
@@ -149,7 +149,14 @@ impl Assembler {
         if self.open.is_some() {
             return Err(Fault::OutOfOrder("a group within a group"));
         }
-        self.open = Some(Open { gtid, shape, xa: None, committed: None, held: Held::new(), tables: HashMap::new() });
+        self.open = Some(Open {
+            gtid,
+            shape,
+            xa: None,
+            committed: None,
+            changes: TransactionChanges::new(),
+            tables: HashMap::new(),
+        });
         Ok(())
     }
 
@@ -167,7 +174,7 @@ impl Assembler {
             Some((source, number)) => CommitId::Gtid { source, number },
             None => CommitId::Position(end),
         };
-        let (changes, redefines) = open.held.finish();
+        let (changes, redefines) = open.changes.finish();
         let commit = Some(Commit { id, end, changes, redefines });
         Ok(Finished { gtid: open.gtid, commit, xid: open.committed })
     }
@@ -176,9 +183,9 @@ impl Assembler {
     fn prepare(&mut self) -> Result<Finished, Fault> {
         let open = self.finish()?;
         let xid = open.xa.ok_or(Fault::OutOfOrder("XA PREPARE without XA END"))?;
-        let bytes: usize = self.prepared.values().map(Held::bytes).sum();
-        if self.prepared.len() < PREPARED_MAX && bytes + open.held.bytes() <= PREPARED_BYTES_MAX {
-            self.prepared.insert(xid, open.held);
+        let bytes: usize = self.prepared.values().map(TransactionChanges::bytes).sum();
+        if self.prepared.len() < PREPARED_MAX && bytes + open.changes.bytes() <= PREPARED_BYTES_MAX {
+            self.prepared.insert(xid, open.changes);
         }
         Ok(Finished { gtid: open.gtid, commit: None, xid: None })
     }
@@ -206,14 +213,14 @@ impl Assembler {
     fn change(&mut self, statement: Statement) -> Result<(), Fault> {
         match statement {
             Statement::Truncate(name) => match self.table(&name) {
-                Some(table) => self.open()?.held.push(Change::AnyRow(table)),
-                None => self.open()?.held.change_everything(),
+                Some(table) => self.open()?.changes.push(Change::AnyRow(table)),
+                None => self.open()?.changes.change_everything(),
             },
             Statement::Define(names) | Statement::DefineAndFill(names) => {
                 let named = |name: &Name| Some((self.table(name)?, Arc::from(name.table.as_str())));
                 match names.iter().map(named).collect() {
-                    Some(relations) => self.open()?.held.redefine(relations),
-                    None => self.open()?.held.change_everything(),
+                    Some(relations) => self.open()?.changes.redefine(relations),
+                    None => self.open()?.changes.change_everything(),
                 }
             }
             Statement::XaCommit(xid) => {
@@ -221,15 +228,15 @@ impl Assembler {
                 let open = self.open()?;
                 open.committed = Some(xid);
                 match prepared {
-                    Some(prepared) => open.held = prepared,
-                    None => open.held.change_everything(),
+                    Some(prepared) => open.changes = prepared,
+                    None => open.changes.change_everything(),
                 }
             }
             Statement::XaRollback(xid) => {
                 self.prepared.remove(&xid);
             }
             Statement::Nothing => {}
-            _ => self.open()?.held.change_everything(),
+            _ => self.open()?.changes.change_everything(),
         }
         Ok(())
     }
@@ -304,22 +311,22 @@ impl Assembler {
             return Ok(());
         }
         let known = self.known(rows.table)?;
-        let held = &mut self.open()?.held;
+        let changes = &mut self.open()?.changes;
         if known.system {
-            held.change_everything();
+            changes.change_everything();
             return Ok(());
         }
         let Some((relation, columns)) = known.images else {
-            held.push(Change::AnyRow(known.table));
+            changes.push(Change::AnyRow(known.table));
             return Ok(());
         };
         let Some(images) = rows.images(&columns)? else {
-            held.push(Change::AnyRow(known.table));
+            changes.push(Change::AnyRow(known.table));
             return Ok(());
         };
         for image in images {
             let relation = relation.clone();
-            held.push(match image? {
+            changes.push(match image? {
                 Image::Write(new) => Change::Insert { relation, new },
                 Image::Update(old, new) => Change::Update { relation, old, new },
                 Image::Delete(old) => Change::Delete { relation, old },

@@ -18,8 +18,8 @@ use freshet_types::{Cell, Change, Commit, CommitId, Relation, Row, TableId};
 use freshet_wire::postgres::pgoutput::{self, Message, OldTuple, Tuple, Value};
 
 use crate::error::Fault;
-use crate::held::Held;
 use crate::postgres::triggers::{self, Ddl};
+use crate::transaction_changes::TransactionChanges;
 
 /// Limit of tables in one stream.
 const RELATIONS_MAX: usize = 1 << 20;
@@ -54,7 +54,7 @@ struct Described {
 /// The transaction between its Begin and its Commit.
 struct Open {
     begin: pgoutput::Begin,
-    held: Held,
+    changes: TransactionChanges,
 }
 
 impl Assembler {
@@ -97,10 +97,10 @@ impl Assembler {
                 }
             }
             Message::Logical { transactional: true, prefix: triggers::PREFIX, content, .. } => {
-                let held = &mut self.open()?.held;
+                let changes = &mut self.open()?.changes;
                 match triggers::read(content) {
-                    Ddl::Relations(relations) => held.redefine(relations),
-                    Ddl::Everything => held.change_everything(),
+                    Ddl::Relations(relations) => changes.redefine(relations),
+                    Ddl::Everything => changes.change_everything(),
                 }
             }
             // Origins, type names and messages of other programs change no row.
@@ -113,7 +113,7 @@ impl Assembler {
         if self.open.is_some() {
             return Err(Fault::OutOfOrder("Begin within a transaction"));
         }
-        self.open = Some(Open { begin, held: Held::new() });
+        self.open = Some(Open { begin, changes: TransactionChanges::new() });
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Assembler {
         if open.begin.commit != commit.commit || commit.end <= commit.commit {
             return Err(Fault::OutOfOrder("Commit and Begin of different transactions"));
         }
-        let (changes, redefines) = open.held.finish();
+        let (changes, redefines) = open.changes.finish();
         Ok(Commit { id: CommitId::Xid(open.begin.xid), end: commit.end, changes, redefines })
     }
 
@@ -152,7 +152,7 @@ impl Assembler {
     }
 
     fn push(&mut self, change: Change) -> Result<(), Fault> {
-        self.open()?.held.push(change);
+        self.open()?.changes.push(change);
         Ok(())
     }
 

@@ -138,7 +138,7 @@ fn what_is_out_of_order_is_a_fault() {
 
 #[test]
 fn large_values_coarsen_too() {
-    let big = vec![b'x'; crate::held::TRANSACTION_BYTES_MAX / 4];
+    let big = vec![b'x'; crate::transaction_changes::TRANSACTION_BYTES_MAX / 4];
     let row = || vec![text("1"), Value::Text(&big), Value::Null];
     let insert = || Message::Insert { relation: 7, new: row() };
     let messages = vec![insert(), insert(), insert(), insert(), insert(), insert()];
@@ -193,7 +193,7 @@ fn a_transaction_of_a_million_rows_is_held_in_bounded_memory() {
         let id = number.to_string();
         assembler.take(Message::Insert { relation: 7, new: vec![Value::Text(id.as_bytes()), text("x")] }).unwrap();
         if number % 1_000 == 0 {
-            assert!(assembler.open().unwrap().held.rows() <= ChangeSet::ROWS_MAX, "{number}");
+            assert!(assembler.open().unwrap().changes.rows() <= ChangeSet::ROWS_MAX, "{number}");
         }
     }
     let changes = assembler.take(commit()).unwrap().unwrap().changes;

@@ -217,7 +217,7 @@ pub(crate) fn set_deferred(upstream: Upstream<'_>, analysed: &mut [(String, Boun
     for (_, Bound { join_keys, .. }) in analysed.iter_mut().skip(1).step_by(3) {
         let _ = join_keys.as_mut().is_some_and(JoinKeys::ask_for_ranges);
     }
-    let lineages: Vec<&JoinKeys> = analysed.iter().filter_map(|(_, bound)| bound.join_keys.as_ref()).collect();
+    let all_join_keys: Vec<&JoinKeys> = analysed.iter().filter_map(|(_, bound)| bound.join_keys.as_ref()).collect();
     // As the proxy does: each as a prepared statement, or several in one query.
     let (at_once, between, first) = if let Upstream::Postgres(_) = upstream {
         (1, '|', "\\pset null NULL\n")
@@ -228,7 +228,7 @@ pub(crate) fn set_deferred(upstream: Upstream<'_>, analysed: &mut [(String, Boun
         [join_keys] if at_once == 1 => executed(&join_keys.parameterised()),
         _ => JoinKeys::sql(some.iter().copied()),
     };
-    let script: Vec<String> = lineages
+    let script: Vec<String> = all_join_keys
         .chunks(at_once)
         .map(asked)
         .map(|sql| format!("SELECT 'of', '-';{}\n", if sql.is_empty() { sql } else { format!("{sql};") }))

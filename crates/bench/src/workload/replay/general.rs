@@ -3,7 +3,8 @@
 //! MariaDB writes whole seconds, and only when they change; MySQL microseconds on each line. A prepared statement's execution has its values in the
 //! text (`sql_prepare.cc`).
 
-use super::log::{Log, Logged, Micros, SECOND, clock, date, days};
+use super::log::{Log, Logged, Micros, SECOND, clock, date};
+use crate::calendar;
 
 /// The commands that there are, as far as they carry or end something here.
 const COMMANDS: [&str; 24] = [
@@ -43,10 +44,10 @@ pub(super) fn entry(line: &str) -> Option<(Option<Micros>, &str, &str, &str)> {
         (None, rest)
     } else {
         let (day, rest) = (line.get(..6).filter(|day| day.bytes().all(|byte| byte.is_ascii_digit()))?, line.get(6..)?);
-        let part = |range: std::ops::Range<usize>| day.get(range)?.parse::<i64>().ok();
         let (time, length) = clock(rest.trim_start())?;
-        let at = days(2000 + part(0..2)?, part(2..4)?, part(4..6)?) * 86_400 * SECOND + time;
-        (Some(at), rest.trim_start().get(length..)?)
+        let (year, month, day) = (day.get(..2)?, day.get(2..4)?, day.get(4..)?);
+        let midnight = i64::try_from(calendar::seconds(&format!("20{year}-{month}-{day}"))?).ok()?;
+        (Some(midnight * SECOND + time), rest.trim_start().get(length..)?)
     };
     let rest = rest.trim_start_matches(['\t', ' ']);
     let (connection, rest) = rest.split_once(' ')?;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::calendar;
 use crate::value::Value;
 
 /// Microseconds since 1970, or since any other time that is the same for the whole log.
@@ -45,11 +46,10 @@ impl Log {
 /// `2026-11-24 07:16:03.123`, with a T instead of the blank, or without a fraction; and how many bytes that is. The zone is left alone: it is the same for all.
 pub(super) fn date(text: &str) -> Option<(Micros, usize)> {
     let (day, rest) = (text.get(..10)?, text.get(10..)?);
-    let mut parts = day.split('-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let day = calendar::seconds(day)?;
     ensure_one_of(rest.chars().next()?, [' ', 'T'])?;
     let (time, length) = clock(rest.get(1..)?)?;
-    Some((days(year, month, day) * 86_400 * SECOND + time, 11 + length))
+    Some((i64::try_from(day).ok()? * SECOND + time, 11 + length))
 }
 
 /// `07:16:03.123456` or `7:16:03` in microseconds, and how many bytes that is.
@@ -65,14 +65,6 @@ pub(super) fn clock(text: &str) -> Option<(Micros, usize)> {
 
 fn ensure_one_of(found: char, these: [char; 2]) -> Option<()> {
     these.contains(&found).then_some(())
-}
-
-/// Since 1970: Howard Hinnant's `days_from_civil`.
-pub(super) fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, month) = (year.div_euclid(400), (month + 9) % 12);
-    let (year_of_era, day_of_year) = (year.rem_euclid(400), (153 * month + 2) / 5 + day - 1);
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use anyhow::Result;
 
 use super::super::distribution::{Distribution, Keys};
 use super::super::loading::{Cell, Data, Rows, Table};
+use crate::calendar;
 use crate::random::Random;
 use crate::target::Family;
 
@@ -178,16 +179,5 @@ impl End {
 
 /// Seconds since the first day, as a literal of SQL.
 pub(super) fn time(seconds: u64) -> String {
-    let (days, second) = (FIRST_DAY + seconds / DAY, seconds % DAY);
-    // Days to a date by eras of 400 years that begin on a first of March (H. Hinnant, "chrono-compatible low-level date
-    // algorithms", `civil_from_days`).
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+    calendar::date_time(FIRST_DAY * DAY + seconds)
 }

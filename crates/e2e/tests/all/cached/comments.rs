@@ -5,7 +5,9 @@ use anyhow::{Context as _, Result, ensure};
 use super::until_hit;
 use crate::mysql::support as mysql;
 use crate::support::frames::{bind_text, describe_portal, execute, parse, sync};
-use crate::support::{Database, Metrics, PATIENCE, Pair, RawClient, Version, ensure_hits, eventually, rest, undisturbed};
+use crate::support::{
+    Database, Metrics, PATIENCE, Pair, RawClient, Version, ensure_hits, eventually, rest, undisturbed,
+};
 
 const SCHEMA: &str = "create table film (id int primary key, title varchar(20) not null); insert into film values (1, 'one'), (2, 'two')";
 
@@ -152,14 +154,10 @@ fn until_value(mut read: impl FnMut(&str) -> Result<String>, sql: &str) -> Resul
     })
 }
 
-#[test]
-fn on_mysql() -> Result<()> {
-    of_mysql(mysql::Kind::Mysql)
-}
+mod on_mysql_family {
+    use super::of_mysql;
 
-#[test]
-fn on_mariadb() -> Result<()> {
-    of_mysql(mysql::Kind::Mariadb)
+    crate::mysql::support::on_both!(of_mysql);
 }
 
 /// The names of columns follow the text: they are the server's with every comment.

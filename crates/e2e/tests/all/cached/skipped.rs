@@ -232,7 +232,7 @@ fn acknowledged_writes_are_seen_under_races(version: Version) -> Result<()> {
 
 /// Where no acknowledgement waits, the result of before the write is served behind it.
 fn without_the_rule_they_are_missed(version: Version) -> Result<()> {
-    let options = ["--test-fault", "free-all", "--admission", "always", "--max-staleness", "10m"];
+    let options = ["--test-fault", "skip-all-commit-waits", "--admission", "always", "--max-staleness", "10m"];
     let pair = Pair::over(Database::create(version.start(&Settings::default())?)?, SCHEMA, &options)?;
     if !pair.freshet.is_there() {
         return Ok(());

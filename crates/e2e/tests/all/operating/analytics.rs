@@ -176,12 +176,4 @@ fn of_mysql(kind: Kind) -> Result<()> {
     advise(&format!("mysql://{}:{}@{}/", login.user, login.password, pair.address()))
 }
 
-#[test]
-fn on_mariadb() -> Result<()> {
-    of_mysql(Kind::Mariadb)
-}
-
-#[test]
-fn on_mysql() -> Result<()> {
-    of_mysql(Kind::Mysql)
-}
+crate::mysql::support::on_both!(of_mysql);

@@ -40,7 +40,7 @@ fn equal_answers_are_found_equal(version: Version) -> Result<()> {
 }
 
 fn an_answer_that_differs_raises_the_alarm(version: Version) -> Result<()> {
-    let options = ["--verify", "0.3", "--test-fault", "keep-on-reconnect"];
+    let options = ["--verify", "0.3", "--test-fault", "no-flush"];
     let pair =
         match Pair::over(Database::create(version.start(&freshet_testbed::Settings::default())?)?, SCHEMA, &options) {
             Err(error) if format!("{error:#}").contains("--test-fault") => {

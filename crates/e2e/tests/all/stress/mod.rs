@@ -19,6 +19,7 @@ pub(crate) mod questions;
 mod readers;
 mod run;
 pub(crate) mod stage;
+pub(crate) mod verdict;
 mod writers;
 
 use std::time::Duration;
@@ -121,7 +122,7 @@ mod faults {
     }
 
     found!(
-        pending_ignored: "ignore-pending", Rows, Standby;
+        unproven_ignored: "ignore-unproven", Rows, Standby;
         taints_ignored: "no-candidates", Rows, Pauses;
         lease_ignored: "ignore-lease", Around, StreamForLong;
         watermarks_ignored: "ignore-watermark", Around, Stream;
@@ -130,7 +131,7 @@ mod faults {
         older_than_the_snapshot: "ignore-hi", Around, Stream;
         redefinitions_ignored: "ignore-redefinitions", Definitions, Nothing;
         no_publication_barrier: "no-publication-barrier", RowsAndTables, Nothing;
-        acknowledgements_not_held: "no-hold", Rows, Nothing;
+        commit_waits_skipped: "no-commit-wait", Rows, Nothing;
         memory_for_its_own_writes: "hits-after-write", Rows, Nothing;
         flush_for_end: "flushed-end", Asynchronous, Nothing;
     );

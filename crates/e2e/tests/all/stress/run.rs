@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
@@ -15,6 +15,7 @@ use super::publishing::Founder;
 use super::questions::{Question, SOURCES};
 use super::readers::{Manner, Reader};
 use super::stage::{Cast, READS_MIN, Random, SCHEMA, Stage, WRITES_MIN};
+use super::verdict;
 use super::writers::Writer;
 use super::{SEARCH_SECONDS, SECONDS, STALENESS_MAX};
 use crate::support::{Database, Freshet, Version, time_passes};
@@ -67,26 +68,11 @@ impl Run {
     }
 
     pub(crate) fn expect_none(self) -> Result<()> {
-        let violations = self.run()?;
-        ensure!(violations.is_empty(), "{self:?}: {} violations, the first:\n{}", violations.len(), violations[0]);
-        Ok(())
+        verdict::expect_none(&self, &self.run()?)
     }
 
-    /// The run must find the fault, unless this Freshet was built without the switches.
     pub(crate) fn expect_some(self) -> Result<()> {
-        match self.run() {
-            Ok(violations) => {
-                ensure!(!violations.is_empty(), "{self:?}: the fault was not found");
-                println!("{self:?}: found:\n{}", violations[0]);
-                Ok(())
-            }
-            Err(error) if format!("{error:#}").contains("--test-fault") => {
-                ensure!(env::var_os("FRESHET_TEST_STRICT").is_none(), "built without fault-injection: {error:#}");
-                println!("{self:?}: skipped, Freshet is built without the feature fault-injection");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        verdict::expect_some(&self, self.run())
     }
 
     fn run(self) -> Result<Vec<String>> {
@@ -113,7 +99,7 @@ impl Run {
         let started = Instant::now();
         let stage = Stage::new(database, freshet, seconds, self.disturbance.breaks_connections());
         stage.fill()?;
-        let seed = seed()?;
+        let seed = verdict::seed()?;
         thread::scope(|scope| {
             let mut cast = Cast::new(scope);
             let (stage, standby, options) = (&stage, standby.as_ref(), &options);
@@ -200,13 +186,6 @@ impl Run {
         ensure!(exempt || !stage.copes || figures.losses > 0, "no connection was lost");
         Ok(())
     }
-}
-
-fn seed() -> Result<u64> {
-    Ok(match env::var("FRESHET_STRESS_SEED") {
-        Ok(text) => text.parse()?,
-        Err(_) => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64,
-    })
 }
 
 /// The last writer owns what is truncated; the others share the rest, by the item and the folder.

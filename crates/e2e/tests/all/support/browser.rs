@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use freshet_testbed::find_program;
 use serde_json::{Value, json};
 
-/// Of a cold start on a busy machine.
+/// Time limit of a cold start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The driver. It is ended, with its browsers, when this is dropped.
@@ -18,7 +18,7 @@ pub(crate) struct Driver {
     address: SocketAddr,
 }
 
-/// One window.
+/// A window.
 pub(crate) struct Window<'a> {
     driver: &'a Driver,
     session: String,
@@ -50,7 +50,7 @@ impl Driver {
         anyhow::bail!("chromedriver does not say its port")
     }
 
-    /// A window of this size. A narrow one is a phone's.
+    /// A window of this size. A narrow one stands for a phone.
     pub(crate) fn open(&self, (width, height): (u32, u32), dark: bool) -> Result<Window<'_>> {
         let mut args = vec!["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
         let size = format!("--window-size={width},{height}");
@@ -103,13 +103,13 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// What the script returns.
+    /// The result of the script.
     pub(crate) fn run(&self, script: &str) -> Result<Value> {
         let body = json!({ "script": script, "args": [] });
         self.driver.call("POST", &format!("{}/execute/sync", self.session), Some(&body))
     }
 
-    /// Clicks on, or types into, the first element that the selector finds, as a person does.
+    /// Clicks on, or types into, the first element that matches the selector.
     pub(crate) fn click(&self, selector: &str) -> Result<()> {
         let element = self.find(selector)?;
         self.driver.call("POST", &format!("{}/element/{element}/click", self.session), Some(&json!({})))?;
@@ -130,7 +130,7 @@ impl Window<'_> {
         Ok(id.with_context(|| format!("{selector}: {found}"))?.to_owned())
     }
 
-    /// What the browser has logged since it was last asked.
+    /// The browser's log since the last call.
     pub(crate) fn complaints(&self) -> Result<Vec<String>> {
         let log = self.driver.call("POST", &format!("{}/se/log", self.session), Some(&json!({ "type": "browser" })))?;
         let lines = log.as_array().into_iter().flatten();

@@ -13,7 +13,7 @@ pub(crate) fn frame(tag: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A message without a tag, as only the start of a connection has them.
+/// A message without a tag: only the first message of a connection has none.
 fn untagged(code: i32, body: &[u8]) -> Vec<u8> {
     let mut frame = length(body.len() + 8).to_vec();
     frame.extend(code.to_be_bytes());
@@ -59,7 +59,7 @@ pub(crate) fn gss_request() -> Vec<u8> {
     untagged(80_877_104, &[])
 }
 
-/// CancelRequest with what BackendKeyData said.
+/// CancelRequest with the contents of BackendKeyData.
 pub(crate) fn cancel(key_data: &[u8]) -> Vec<u8> {
     untagged(80_877_102, key_data)
 }
@@ -84,7 +84,7 @@ pub(crate) fn parse_typed(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
     frame(b'P', &body)
 }
 
-/// What Bind carries: values, their formats (none, one or all), and the formats of the result.
+/// The contents of Bind: values, their formats (none, one or all), and the formats of the result.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Bound<'a> {
     pub(crate) formats: &'a [i16],

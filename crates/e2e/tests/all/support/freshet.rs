@@ -19,22 +19,22 @@ use super::{Database, eventually};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Options for addresses that are free.
+/// Options that listen on free ports.
 pub(crate) const LISTEN: [&str; 4] = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-/// More log than this is not stored; no test writes as much.
+/// Limit of the stored log; no test writes as much.
 const LOG_BYTES_MAX: usize = 16 << 20;
-/// How much of it a failing test shows.
+/// The part of it that a failing test shows.
 const TAIL_BYTES_MAX: usize = 32 << 10;
 
 /// The process. It is killed when this is dropped.
 pub(crate) struct Freshet {
-    /// None where the tests check themselves without Freshet.
+    /// None if the tests run without Freshet, to check themselves.
     child: Option<Child>,
-    /// Where it serves.
+    /// Its address for clients.
     pub(crate) address: SocketAddr,
-    /// Where it serves besides, if it serves several families.
+    /// Its further address, if it serves both families.
     pub(crate) others: Vec<SocketAddr>,
-    /// Where its metrics are.
+    /// The address of its metrics.
     pub(crate) http: SocketAddr,
     log: Arc<Mutex<Vec<u8>>>,
 }
@@ -56,7 +56,7 @@ impl Freshet {
         Self::spawn(direct, command)
     }
 
-    /// Runs `freshet serve …` as it is told and waits until it listens. Without a Freshet, clients are sent to `direct`.
+    /// Runs `freshet serve …` with these arguments and waits until it listens. Without a Freshet, clients connect to `direct`.
     pub(crate) fn spawn(direct: SocketAddr, command: Option<Command>) -> Result<Self> {
         let log = Arc::default();
         let Some(mut command) = command else {
@@ -78,7 +78,7 @@ impl Freshet {
         Ok(freshet)
     }
 
-    /// The address in the line that begins so, and the lines before it.
+    /// The address in the line with this beginning, and the lines before it.
     fn announced(&self, lines: &Receiver<String>, what: &str) -> Result<(SocketAddr, Vec<String>)> {
         let mut before = Vec::new();
         while let Ok(line) = lines.recv_timeout(START_TIMEOUT) {
@@ -87,7 +87,7 @@ impl Freshet {
             }
             before.push(line);
         }
-        // It has ended, most likely: its last words may still be on their way.
+        // Most likely it has ended: the end of its log may still arrive.
         let _ = eventually(LAST_WORDS_TIMEOUT, || {
             ensure!(self.log().lines().any(|line| line.starts_with("freshet: ")), "nothing yet");
             Ok(())
@@ -131,7 +131,7 @@ impl Freshet {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The most memory the process has ever held, in bytes.
+    /// The peak of the process's memory, in bytes.
     pub(crate) fn peak_memory(&self) -> Result<u64> {
         let Some(pid) = self.pid() else { return Ok(0) };
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -146,7 +146,7 @@ impl Freshet {
         self.pid().is_none_or(|pid| stat(pid).rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
     }
 
-    /// How the process ended; None while it runs.
+    /// The exit status of the process; None while it runs.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.as_mut().context("no process")?.try_wait()?)
     }
@@ -159,7 +159,7 @@ impl Freshet {
         Ok(())
     }
 
-    /// What it logged so far.
+    /// Its log so far.
     pub(crate) fn log(&self) -> String {
         let log = self.log.lock().expect("no panic while the log is held");
         String::from_utf8_lossy(&log).into_owned()
@@ -186,7 +186,7 @@ thread_local! {
     static OF_THIS_TEST: RefCell<Vec<SocketAddr>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where those that this thread has started tell how they are.
+/// The health endpoints of the processes that this thread has started.
 pub(super) fn of_this_test() -> Vec<SocketAddr> {
     OF_THIS_TEST.with_borrow(Vec::clone)
 }

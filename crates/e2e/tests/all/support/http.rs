@@ -23,7 +23,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
 /// The samples of `/metrics` by their full name, labels included but that of the database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
-    /// Of all databases together.
+    /// The sums over all databases.
     samples: BTreeMap<String, f64>,
     /// By the name of the database and of the sample.
     by_database: BTreeMap<(String, String), f64>,

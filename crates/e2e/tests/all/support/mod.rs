@@ -26,7 +26,7 @@ pub(crate) use waiting::{
 
 use anyhow::{Context as _, Result};
 
-/// Files that this process may open, and so many as it may let itself open.
+/// The limits of open files of this process: the soft limit, and the hard limit, up to which it may raise the soft one.
 pub(crate) fn files_max() -> Result<(usize, usize)> {
     let limits = std::fs::read_to_string("/proc/self/limits")?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).context("no limit")?;

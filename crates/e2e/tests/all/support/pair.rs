@@ -1,4 +1,4 @@
-//! A database reached both directly and through Freshet, and conversations that must be the same on both ways.
+//! A database that is reached directly and through Freshet, and conversations that must be the same both ways.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ impl Pair {
         Ok(Self { freshet, database })
     }
 
-    /// Where Freshet serves.
+    /// The address of Freshet.
     pub(crate) fn address(&self) -> SocketAddr {
         self.freshet.address
     }
@@ -41,7 +41,7 @@ impl Pair {
         RawClient::login(self.address(), self.login())
     }
 
-    /// The conversation sounds the same directly and through Freshet, twice.
+    /// The conversation is the same directly and through Freshet, twice.
     pub(crate) fn same(&self, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
         let direct = self.transcript(self.database.address(), &conversation).context("directly")?;
         for time in ["the first time", "the second time"] {
@@ -51,7 +51,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The conversation sounds the same directly and through Freshet, first without and then with at least so many reads from the cache.
+    /// The conversation is the same directly and through Freshet, first without and then with at least this number of reads from the cache.
     pub(crate) fn same_with_hits(&self, hits: u64, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
         if !self.freshet.is_there() {
             return self.same(conversation);
@@ -62,7 +62,7 @@ impl Pair {
         eventually(PATIENCE, || {
             let before = self.freshet.metrics()?;
             let through = self.transcript(self.address(), &conversation)?;
-            // A difference is not mended by trying again.
+            // Another attempt does not remove a difference.
             ensure_same(&direct, &through).unwrap_or_else(|error| panic!("with hits: {error:#}"));
             let after = self.freshet.metrics()?;
             let hit = after.hits() - before.hits();

@@ -10,13 +10,13 @@ use crate::join_keys::stage::Session;
 /// Tables that writers and readers share: `t0`, `t1` …
 pub(crate) const TABLES: usize = 4;
 
-/// Makes one of them.
+/// Makes one of these tables.
 pub(crate) fn table(number: usize) -> String {
     format!("create table t{number} (id int primary key, n int not null); insert into t{number} values (1, 0);")
 }
 
-/// Writers and readers of a row in each of the tables, which have something kept on them at one moment and nothing at the next: how often
-/// an acknowledged write was not seen. `writers_read`: what a writer reads now and then, so that its session knows its context.
+/// Runs writers and readers of a row in each of the tables. At one moment there are cached results of a table, at the next there are none. Returns
+/// how often an acknowledged write was not seen. `writers_read`: a query that a writer runs now and then, so that its session knows its context.
 pub(crate) fn missed(connect: impl Fn() -> Result<Session> + Sync, writers_read: Option<&str>) -> Result<u64> {
     let acknowledged: [AtomicI32; TABLES] = std::array::from_fn(|_| AtomicI32::new(0));
     let missed = AtomicU64::new(0);

@@ -46,7 +46,7 @@ impl Message {
         columns
     }
 
-    /// The same RowDescription without the columns' origin: the OID of a table that was made anew differs.
+    /// The same RowDescription without the columns' origin: the OID of a table differs if it was created again.
     fn without_origin(mut self) -> Self {
         let mut at = 2;
         while let Some(name) = self.body.get(at..).and_then(|rest| rest.iter().position(|b| *b == 0)) {
@@ -59,7 +59,7 @@ impl Message {
         self
     }
 
-    /// The same, without what rightly differs between two connections: the sender's process in a NotificationResponse.
+    /// The same, without the sender's process in a NotificationResponse, which differs between two connections.
     fn comparable(mut self) -> Self {
         if self.tag == b'A'
             && let Some(pid) = self.body.get_mut(..4)
@@ -83,7 +83,7 @@ pub(crate) struct Login<'a> {
 /// A connection.
 pub(crate) struct RawClient {
     stream: TcpStream,
-    /// What was received; up to `taken` it has been handed out.
+    /// The received bytes; those up to `taken` were parsed.
     received: Vec<u8>,
     taken: usize,
     /// All messages since the login, as they are compared.
@@ -97,7 +97,7 @@ pub(crate) struct RawClient {
 }
 
 impl RawClient {
-    /// A connection on which nothing has been said.
+    /// A connection on which nothing was sent.
     pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, TIMEOUT).context("connect")?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -263,9 +263,9 @@ impl RawClient {
         Ok(String::from_utf8(column)?)
     }
 
-    /// Nothing more may arrive: what is left over now would shift all later answers.
+    /// Fails if more messages arrive: they would shift all later answers.
     pub(crate) fn expect_silence(&mut self) -> Result<()> {
-        // A last query makes sure that everything before it has been answered.
+        // The answer to a last query shows that everything before it was answered.
         let messages = self.query("select 'quiet'")?;
         let tags: String = messages.iter().map(|m| char::from(m.tag)).collect();
         ensure!(tags == "TDCZ" && self.taken == self.received.len(), "left over: {messages:?}");

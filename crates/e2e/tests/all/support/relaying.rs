@@ -1,4 +1,4 @@
-//! Parts of a relay between Freshet and a server: each test decides what is held.
+//! Parts of a relay between Freshet and a server: each test decides what the relay delays.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,8 +6,7 @@ use std::thread;
 
 use anyhow::Result;
 
-/// Listens until the process ends; `join` gets each client with a connection to the server. A server that is down refuses, and so
-/// does this.
+/// Listens until the process ends; `join` receives each client with a connection to the server. If the server refuses connections, so does the relay.
 pub(crate) fn listen(
     server: SocketAddr,
     mut join: impl FnMut(TcpStream, TcpStream) -> Result<()> + Send + 'static,
@@ -24,7 +23,7 @@ pub(crate) fn listen(
     Ok(address)
 }
 
-/// Passes on what both say, each time after a look at it that may take long, until either is gone.
+/// Forwards bytes both ways until either side ends; before each piece it calls a function, which may wait.
 pub(crate) fn pass_on(
     client: TcpStream,
     server: TcpStream,

@@ -58,7 +58,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// The same for what takes long and is hardly different: on the older version by `make test-long` alone.
+/// The same for tests that take long and differ little: on the older version only `make test-long` runs them.
 macro_rules! on_both_at_length {
     ($($name:ident),* $(,)?) => {
         $crate::support::on_both!(@module pg15 V15 [ignore = "as on pg18; make test-long runs it"] $($name)*);
@@ -70,7 +70,7 @@ pub(crate) use on_both_at_length;
 /// A database on a server, dropped at the end.
 pub(crate) struct Database {
     pub(crate) server: Arc<Server>,
-    /// Also fit as a prefix for names that all databases of a server share, such as those of roles.
+    /// Can also be the prefix of names that all databases of a server share, such as those of roles.
     pub(crate) name: String,
 }
 

@@ -1,5 +1,5 @@
-//! A relay in front of a server that counts, for each connection, how often Freshet sends after the server has sent: this is the connection's number
-//! of round trips, however distant the server is.
+//! A relay in front of a server. For each connection it counts how often Freshet sends after the server has sent: this is the number of round trips,
+//! whatever the distance of the server is.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use super::relaying::{listen, pass_on};
 use super::under_way;
 
-/// What has been said on one connection.
+/// The traffic of one connection.
 struct Dialogue {
-    /// The server has spoken since Freshet has, or nobody has.
+    /// The server has sent since Freshet has, or nobody has sent yet.
     answered: bool,
     turns: usize,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// `way`: how long answers of the server are under way.
+    /// `way`: how long the relay delays answers of the server.
     pub(crate) fn to(server: SocketAddr, way: Duration) -> Result<Self> {
         let connections = Shared::<Vec<Shared<Dialogue>>>::default();
         let all = Arc::clone(&connections);
@@ -51,12 +51,12 @@ impl Turns {
         Ok(Self { address, connections })
     }
 
-    /// Those of the connection that was opened last.
+    /// The round trips of the connection that was opened last.
     pub(crate) fn of_last(&self) -> Result<usize> {
         Ok(self.last()?())
     }
 
-    /// Counts those of the connection that was opened last, whichever are opened later.
+    /// Counts the round trips of the connection that was opened last, even if others are opened later.
     pub(crate) fn last(&self) -> Result<impl Fn() -> usize + use<>> {
         let last = Arc::clone(lock(&self.connections).last().context("no connection")?);
         Ok(move || lock(&last).turns)

@@ -1,4 +1,4 @@
-//! What an answer says of the session.
+//! What an answer means for the state of the session.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::session::commit_wait::Touched;
 use crate::statement::registry::{Marks, Statement, first_word};
 
-/// Flags that tell of the statement that was answered, and not of those behind it.
+/// Flags about the answered statement, not about later ones.
 const OF_ONE_STATEMENT: Status = Status(Status::DB_DROPPED.0 | Status::QUERY_WAS_SLOW.0);
 
 /// Global variables on which results depend, and variables that set them with others. Their changes are in no log.
 const UNLOGGED: [&str; 4] = ["mandatory_roles", "read_only", "server_id", "super_read_only"];
 
 impl Session {
-    /// What a statement may do, as far as its text and the catalogue say.
+    /// The possible effects of a statement, by its text and the catalogue.
     pub(crate) fn mark(&self, statement: Option<&Arc<Statement>>) -> Mark {
         let Some(statement) = statement else { return Mark::UNKNOWN };
         let template = &statement.query.template;
@@ -49,7 +49,7 @@ impl Session {
         let calls = || statement.query.text.contains('(');
         let writes = match effect {
             Effect::Pure | Effect::Signal => false,
-            // XA COMMIT may end what another session began.
+            // XA COMMIT may end a transaction of another session.
             Effect::TransactionControl => word().eq_ignore_ascii_case("xa"),
             Effect::Settings => calls(),
             Effect::Write | Effect::Definition | Effect::Forgets => true,
@@ -58,7 +58,7 @@ impl Session {
             Effect::Pure => !template.names_relations() && word().eq_ignore_ascii_case("select"),
             Effect::TransactionControl => matches!(bracket, Some(Bracket::Begin(_) | Bracket::Savepoint)),
             Effect::Settings => !calls(),
-            // DO: its answer has no rows, but it may wait for a lock, or tell by how long it takes.
+            // DO: its answer has no rows, but the statement may wait for a lock, or show data by its duration.
             Effect::Signal => template.is_silent_signal() && !calls(),
             Effect::Write | Effect::Definition | Effect::Forgets => false,
         };
@@ -68,7 +68,7 @@ impl Session {
             Effect::Signal | Effect::Settings => calls() || template.names_relations(),
             Effect::TransactionControl | Effect::Definition | Effect::Forgets => false,
         };
-        // What it names the session may have defined a moment ago.
+        // The session may have just defined the objects that it names.
         let may_be_new = names && !self.shows_own_definitions(catalog.version);
         let takes_snapshot = marks.takes_snapshot
             && (bracket.is_some() || !self.server.settings.temporaries.may_hide(template.reads_first()));
@@ -88,14 +88,14 @@ impl Session {
         }
     }
 
-    /// Whether a catalogue shows what the session has defined. That it was looked at later does not say so: a look renews the lease while
-    /// what the stream has delivered is still to be read.
+    /// Whether a catalogue shows what the session has defined. A later check does not prove it: a check renews the lease while changes that the
+    /// stream has delivered are still to be read.
     pub(crate) fn shows_own_definitions(&self, version: CatalogVersion) -> bool {
         let shows = |since| self.shared.cache.reflects(&Watermark { since, ..Watermark::default() }, version);
         self.definitions.defined_at().is_none_or(shows)
     }
 
-    /// The tables that a plain write may touch, and by which catalogue.
+    /// The tables that an ordinary write may touch, and the catalogue that says so.
     pub(crate) fn written(&self, statement: &Statement) -> Option<(CatalogVersion, Arc<[TableId]>)> {
         let Known::Context(context, _) = &self.server.settings.known else { return None };
         let catalog = self.shared.catalog.load();
@@ -115,11 +115,11 @@ impl Session {
         let unread = self.at_hand.unread.clone();
         self.followed(mark, statement, done, was).await;
         if mark.effect >= Effect::Settings && self.sets_unlogged(statement, unread.as_deref()) {
-            self.hold_for_look().await;
+            self.wait_for_catalog().await;
         }
         let opens = matches!(mark.effect, Effect::Settings | Effect::TransactionControl) && !mark.writes;
         self.server.settings.opening &= opens;
-        // It is acknowledged, and definitions do not wait for a COMMIT.
+        // It is acknowledged, and definitions need no COMMIT.
         self.definitions.acknowledged();
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Session {
         if let Some(status) = done.status {
             self.status = status.without(OF_ONE_STATEMENT);
         }
-        // A cursor's rows may be read later.
+        // The rows of a cursor may be read later.
         self.transaction.sure_by = self.transaction.sure_by.filter(|_| !done.cursor);
         let unread = self.at_hand.unread.clone();
         self.note_temporaries(*mark, statement, failed);
@@ -165,21 +165,21 @@ impl Session {
             }
         }
         if !failed && done.status.is_none() {
-            return; // it tells nothing of transactions
+            return; // it shows nothing about transactions
         }
         let was_in_transaction = was.has(Status::IN_TRANS);
         let proven = self.transaction.proven_before.take();
         let answered = Answered { failed, rows: done.rows, was_in_transaction, proven, now };
         if self.follow_block(*mark, answered) {
-            // What failed may have left a transaction open, and a procedure may have opened one.
+            // A failed statement may have left a transaction open, and a procedure may have opened one.
             let ended = !failed && !self.status.has(Status::IN_TRANS);
             let touched = if ended { std::mem::take(&mut self.transaction.touched) } else { Touched::Anything };
             self.acknowledge(told, &touched, Written { mark: *mark, statement, done, was }).await;
         }
     }
 
-    /// A statement that may change settings was answered: what is known of that without asking. `unread`: the code of one that is
-    /// not known.
+    /// A statement that may change settings was answered: notes what is known of that without a query. `unread`: the code of a statement that is not
+    /// known.
     fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, unread: Option<&Code>, status: Option<Status>) {
         let Some(statement) = statement else {
             self.server.settings.schemas.clear();
@@ -220,7 +220,7 @@ impl Session {
                 self.server.settings.locked = false;
             }
             "drop" if says("database") || says("schema") => self.server.settings.schemas.clear(),
-            // What they run may choose another database, or drop it; comments of code may set anything.
+            // The code may choose another database, or drop it; comments with code may set anything.
             _ if template.effect() == Effect::Forgets => {
                 self.server.settings.changed_by(text, None);
                 self.server.settings.ran(Some(statement.query.code()));
@@ -230,12 +230,12 @@ impl Session {
         }
     }
 
-    /// The client has learned something of unknown newness.
+    /// The client has read data of unknown age.
     pub(crate) fn raise_watermark(&mut self, now: Nanos) {
         self.watermark.raise(now);
     }
 
-    /// The login's OK is in the client's output.
+    /// The OK of the login is in the client's output.
     pub(crate) fn logged_in(&mut self) {
         let payload = std::mem::take(&mut self.server.about.ok);
         if let Ok(ok) = OkPacket::parse(&payload, self.server.about.upstream()) {
@@ -281,7 +281,7 @@ impl Session {
             Err(refusal) => {
                 refusal.count(client.peer.socket().peer_ip(), &shared);
                 refusal.put(&mut client);
-                // The server has ended what the session was all the same; it says itself whether it goes on.
+                // In any case the server has ended the previous session; its answer says whether the connection continues.
                 self.begin_anew();
                 self.server.settings.schemas.clear();
                 Ok(matches!(refusal, Refusal::Relay(..)) && shared.access.users.is_none())
@@ -300,7 +300,7 @@ impl Session {
     }
 }
 
-/// The database in `USE name`; None where it is not plain.
+/// The database in `USE name`; None if the statement has another form.
 fn used_database(text: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let (word, name) = text.split_at_checked(3)?;

@@ -8,7 +8,7 @@ use crate::mysql::session::moving::Moving;
 use crate::mysql::session::shown::Shown;
 use crate::session::fill::{PendingFill, Reading};
 
-/// What is the session's own in a word of state. The rest tells of the statement.
+/// The bits of a status word that belong to the session. The others belong to the statement.
 pub(crate) const OWN_STATUS: Status = Status(
     Status::IN_TRANS.0
         | Status::AUTOCOMMIT.0
@@ -18,10 +18,10 @@ pub(crate) const OWN_STATUS: Status = Status(
         | Status::IN_TRANS_READONLY.0
         | Status::ANSI_QUOTES.0,
 );
-/// What is noted of an answer that is being cached.
+/// The properties of an answer that is being cached.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// What its rows tell.
+    /// The dependencies that its rows show.
     pub(super) shown: Option<Box<Shown>>,
     pub(super) moving: Option<Box<Moving>>,
     /// How its rows are written.
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
 /// A fill whose answer comes on a session's connection.
 pub(crate) type Fill = PendingFill<Reading<Answer>>;
 
-/// Takes the session's own state out of an answer; where it stood.
+/// Removes the session's own state from an answer; returns its positions.
 pub(crate) fn without_status(frames: &mut [u8], done: &Done) -> [u32; 2] {
     patch_status(frames, &done.status_places, Status(0), OWN_STATUS);
     let mut places = [0; 2];

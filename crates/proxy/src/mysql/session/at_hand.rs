@@ -1,4 +1,4 @@
-//! The command at hand: what is known of it beside its bytes, until its answer has come.
+//! The current command: what is known of it, besides its bytes, until its answer has come.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use freshet_types::Catalog;
 use crate::mysql::session::diagnostics::Counting;
 use crate::mysql::session::temporaries::Reading;
 
-/// The command at hand.
+/// The current command.
 #[derive(Default)]
 pub(super) struct AtHand {
-    /// What goes to the server in its place.
+    /// The statement that is sent to the server instead.
     pub(super) rewritten: Option<Vec<u8>>,
-    /// What it may make, if it is not known what it is.
+    /// The temporary tables that it may make, if the statement is not known.
     pub(super) unread: Option<Arc<Code>>,
     /// The catalogue before it was sent, if it may run code.
     pub(super) code_before: Option<Arc<Catalog>>,
-    /// Reads it on its way.
+    /// Parses its words while it is forwarded.
     pub(super) reading: Option<Reading>,
-    /// Reads on the way of its answer what FOUND_ROWS() will say.
+    /// Reads the result of FOUND_ROWS() while the answer is forwarded.
     pub(super) counting: Option<Counting>,
     /// The label of the reason for which it passes.
     pub(super) passed_for: &'static str,

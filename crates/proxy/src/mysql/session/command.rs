@@ -1,4 +1,4 @@
-//! Which command it is, and what becomes of it.
+//! Dispatches commands.
 
 use freshet_wire::mysql::command as code;
 use freshet_wire::mysql::packet::HEADER_BYTES;
@@ -14,7 +14,7 @@ use crate::mysql::session::mark::Mark;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::{Session, SessionError};
 
-/// `COM_CREATE_DB`, `COM_DROP_DB`, `COM_SHUTDOWN`: obsolete, and still there.
+/// `COM_CREATE_DB`, `COM_DROP_DB`, `COM_SHUTDOWN`: obsolete, but some servers still know them.
 const CREATE_DB: u8 = 0x05;
 const DROP_DB: u8 = 0x06;
 const REFRESH: u8 = 0x07;
@@ -57,7 +57,7 @@ impl Session {
                     Mark { effect: Effect::Definition, bracket: Some(Bracket::End), writes: true, ..Mark::NOTHING };
                 self.simple(command, definition).await?;
             }
-            // The binlog, and what is not known: who sends it knows what to make of the answer.
+            // The binlog, and unknown commands: only the client can interpret the answer.
             _ => {
                 self.shared.cache.fence_since(self.now());
                 self.raw().await?;
@@ -67,7 +67,7 @@ impl Session {
         Ok(true)
     }
 
-    /// A command that passes; what it means is in the mark.
+    /// Passes a command, whose effects are in the mark.
     pub(crate) async fn simple(&mut self, command: Command, mark: Mark) -> Result<(), SessionError> {
         let Answer::Packets(kind) = Answer::to(&[command.code.unwrap_or_default()]) else {
             return self.send_command(command).await;
@@ -80,7 +80,7 @@ impl Session {
         self.after(&mark, None, &done, was).await
     }
 
-    /// A command with a statement's number.
+    /// Handles a command with a statement's number.
     async fn about_statement(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
         let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
@@ -89,7 +89,7 @@ impl Session {
                 if let Some(prepared) = prepared {
                     prepared.involved = true;
                 }
-                // The piece is not the hit's.
+                // The piece does not belong to the hit.
                 let number = number.and_then(|number| self.server.prepareds.number_of(number));
                 if number.is_some_and(|number| self.replay.runs(number)) {
                     self.replay_now().await?;
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// The number of the statement that the command at hand is about.
+    /// The number of the statement that the current command names.
     pub(crate) async fn number_at_hand(&mut self, command: &Command) -> Result<Option<u32>, SessionError> {
         let packet = command.header.packet_bytes().min(HEADER_BYTES + 5);
         self.client.receive_at_least(packet).await?;
@@ -162,7 +162,7 @@ impl Session {
         self.after(&Mark::NOTHING, None, &done, was).await
     }
 
-    /// Nothing of what the session was holds any more.
+    /// The session is reset: its state is forgotten.
     pub(crate) fn begin_anew(&mut self) {
         self.server.begin_anew();
         self.track = Track::default();

@@ -1,4 +1,4 @@
-//! From an execution to its key, its tags and the right to keep its answer.
+//! From an execution to its key, its tags and the permit to cache its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,7 +28,7 @@ use crate::session::lookup::{Decision, Found};
 use crate::session::moving::Limits;
 use crate::statement::registry::Statement;
 
-/// With any of these an answer is not the whole of a plain result, or tells of the session.
+/// An answer with any of these flags is not a complete plain result, or depends on the session.
 const STRANGE_STATUS: Status = Status(
     Status::MORE_RESULTS_EXISTS.0
         | Status::CURSOR_EXISTS.0
@@ -71,14 +71,14 @@ impl fill::Execution for Missed<'_> {
         Answer { shown: Shown::of(bound, form), moving, form }
     }
 
-    /// The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
+    /// The last proof was read before the query is sent, but the snapshot of the query may have been taken earlier.
     fn proof(&self) -> Option<Arc<Visible>> {
         let Session { shared, transaction, .. } = self.session;
         let too_new = transaction.may_have_snapshot() && !shared.settings.faults.proves_in_blocks;
         shared.ends.proof().filter(|_| !too_new)
     }
 
-    /// What waits for proof is proven to nobody yet.
+    /// Commits that wait for a visibility proof are not proven to anybody yet.
     fn can_ask_proof(&self) -> bool {
         false
     }
@@ -88,7 +88,7 @@ impl fill::Execution for Missed<'_> {
 }
 
 impl Session {
-    /// Whether the session may use the cache at this moment.
+    /// Whether the session may use the cache now.
     pub(crate) fn allowed(&mut self) -> Allowed {
         let shared = &self.shared;
         if shared.switches.bypass() {
@@ -113,7 +113,7 @@ impl Session {
         self.server.follow_rules(shared);
         match &self.server.settings.known {
             Known::Unknowable(reason) => Allowed::Pass(reason.clone()),
-            // A right may have changed, at a moment that is not known.
+            // A right may have changed at an unknown time.
             Known::Context(_, catalog) if *catalog != shared.catalog_version() => Allowed::Ask,
             Known::Context(context, _) => match &context.obstacle {
                 Some(reason) => Allowed::Pass(reason.clone()),
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    /// Looks an execution up.
+    /// Looks up an execution.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Found {
         self.key.clear();
         match self.set_snapshot() {
@@ -135,7 +135,7 @@ impl Session {
         self.look_up_key(|_| true)
     }
 
-    /// Takes note of the snapshot that a look-up is to be within; false: it is still to be taken, and nothing can be found.
+    /// Notes the snapshot that a look-up must fit; false: it is not taken yet, so no entry can fit.
     pub(crate) fn set_snapshot(&mut self) -> Result<bool, Reason> {
         self.watermark.set_snapshot(None);
         match self.transaction.snapshot(&self.server.settings)? {
@@ -146,7 +146,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Looks up what is kept under the key, and answers.
+    /// Looks up the key, and answers with the entry.
     pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Found {
         if !self.watermark.committed().is_empty() {
             self.settle_committed();
@@ -160,7 +160,7 @@ impl Session {
             found = Decision::Pass(reason);
         }
         match &found {
-            // The session's own commit is on its way, and tells as much.
+            // The session's own commit is about to be applied, and serves as well.
             Decision::Pass(Reason::Watermark) if !self.watermark.committed().is_empty() => {}
             Decision::Pass(Reason::Fence | Reason::Watermark | Reason::NotYetApplied) => self.shared.want_log_end(),
             Decision::Pass(_) | Decision::Wait(_) => {}
@@ -178,7 +178,7 @@ impl Session {
         found
     }
 
-    /// An error if the entry that was found is not to be served at this point of the session's transaction.
+    /// Err if the entry must not be served in the current state of the session's transaction.
     fn check_snapshot_and_tables(&mut self, body: &Body) -> Result<(), Reason> {
         if self.watermark.snapshot().is_some() && !self.settle_snapshot() {
             return Err(Reason::Snapshot);
@@ -189,7 +189,7 @@ impl Session {
         self.reads_temporary(&body.source.query)
     }
 
-    /// Looks an execution up that takes the snapshot of its transaction, unless it reads no table.
+    /// Looks up an execution that takes the snapshot of its transaction, unless it reads no table.
     fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Found {
         write_key(&mut self.key, context, self.server.shaping, execution);
         let accepts = |body: &Body| Ok(!body.source.query.template.names_relations());
@@ -200,7 +200,7 @@ impl Session {
         }
     }
 
-    /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
+    /// Begins a fill, before the query is sent. Err: why the answer is not cached.
     pub(crate) fn begin_fill(
         &mut self,
         statement: &Arc<Statement>,
@@ -238,7 +238,7 @@ impl Session {
         registered.confirm(|| self.server.settings.compare_server(&self.shared), counters)
     }
 
-    /// The answer is complete: it waits for an end of the binlog, if it is one to be kept.
+    /// The answer is complete: if it can be cached, it waits for a log end.
     pub(crate) fn finish_fill(&mut self, mut fill: Fill, done: &Done) {
         if !self.is_plain(done, &mut fill.stage.frames) {
             if done.warnings > 0 && done.error.is_none() {
@@ -269,7 +269,7 @@ impl Session {
         self.shared.want_log_end();
     }
 
-    /// Whether these are the whole of an answer to be kept. What the client did not agree to hear is taken out.
+    /// Whether these packets are a complete answer that can be cached. State that the client has not agreed to receive is removed.
     pub(crate) fn is_plain(&self, done: &Done, frames: &mut Vec<u8>) -> bool {
         let plain = done.error.is_none()
             && (done.results, done.result_sets, done.warnings) == (1, 1, 0)
@@ -285,8 +285,8 @@ impl Session {
         !tells || self.tells_no_change(frames)
     }
 
-    /// Whether all that an answer tells of the session's state is the database that it is in anyway, as MariaDB does for views
-    /// of another one. Clients that did not agree to hear of state are not to: it is taken out.
+    /// Whether the answer shows only the session's current database as changed state, as MariaDB does for views of another database. Clients that
+    /// have not agreed to receive state must not: it is removed.
     fn tells_no_change(&self, frames: &mut Vec<u8>) -> bool {
         let at = last_packet(frames);
         let Some((head, payload)) = frames.get(at..).and_then(|packet| packet.split_first_chunk::<HEADER_BYTES>())
@@ -294,7 +294,7 @@ impl Session {
             return false;
         };
         if Eof::parse(payload).is_ok() {
-            // It has no room for more than the flag. What is kept comes of a statement that changes nothing.
+            // It has space for the flag only. An answer that is cached belongs to a statement that changes nothing.
             return self.server.about.version.is_mariadb;
         }
         let Ok(ok) = OkPacket::parse(payload, Capabilities::SESSION_TRACK) else { return false };
@@ -322,9 +322,9 @@ impl Session {
 }
 
 impl Session {
-    /// Writes an answer from the cache, with this session's state in its places. `reads`: of tables.
+    /// Writes a cached answer, with this session's state in its places. `reads`: the statement reads tables.
     pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2], reads: bool) {
-        // A read without autocommit opens a transaction, as far as the client can see.
+        // Without autocommit, a read opens a transaction, as the client sees it.
         let is_unseen = !self.autocommits() && !self.status.has(Status::IN_TRANS);
         self.replay.hit(reads && is_unseen);
         let is_open = self.replay.has_opened();
@@ -338,7 +338,7 @@ impl Session {
     }
 }
 
-/// Where the last of these packets begins; the end if they are not whole.
+/// The position of the last of these packets; the end if they are incomplete.
 fn last_packet(frames: &[u8]) -> usize {
     let mut at = 0;
     while let Some(header) = frames.get(at..).and_then(Header::read) {

@@ -1,18 +1,18 @@
-//! What a statement leaves behind for the next: FOUND_ROWS(), ROW_COUNT(), warnings.
+//! The diagnostics that a statement leaves for the next one: FOUND_ROWS(), ROW_COUNT(), warnings.
 //!
-//! A hit leaves nothing behind on the server. So the last hit is remembered, and if a later statement may look for
-//! what it left, it is run on the server first, and its answer thrown away. Whatever the server runs meanwhile takes the place of
-//! what a hit would have left, but for the rows found, which only some statements count. How many a hit has found is known from its
-//! answer, unless it has a LIMIT. Ahead of a statement that may count rows or not, the hit is run.
+//! A hit leaves none on the server. So the session remembers the last hit. Before a later statement that may read its diagnostics, the server
+//! executes the hit, and the answer is dropped. Any other statement that the server executes replaces the diagnostics of the hit, except the number
+//! of rows found, which only some statements count. The number of a hit's rows is known from its answer, unless it has a LIMIT. Before a statement
+//! that may or may not count rows, the hit is executed.
 //!
-//! `SELECT SQL_CALC_FOUND_ROWS … LIMIT` is always followed by `SELECT FOUND_ROWS()`, and to run the first for the second would make the
-//! hit worthless. So the answer to the second is kept with the first: what the client is told that asked right after the
-//! fill, every later one is told that asks right after a hit, in the same words.
+//! `SELECT SQL_CALC_FOUND_ROWS … LIMIT` is always followed by `SELECT FOUND_ROWS()`. If the first were executed for the second, the hit would save
+//! nothing. So the answer to the second is cached with the first: a session that asks directly after a hit receives the answer that the session of
+//! the fill received.
 //!
-//! Without autocommit it leaves an open transaction, too.
+//! Without autocommit a hit also leaves an open transaction.
 //!
-//! A client may close a statement right behind its hit (COM_STMT_CLOSE, which has no answer). As long as the hit may be run on the server, that command
-//! is kept back: the server gets it behind the hit, or once something else has taken the hit's place.
+//! A client may close a statement directly after its hit (COM_STMT_CLOSE, which has no answer). As long as the hit may be executed on the server,
+//! that command waits: it is sent after the hit, or once another statement has replaced the hit.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -32,27 +32,27 @@ use crate::mysql::session::{Session, SessionError};
 use crate::session::body::FoundRows;
 use crate::statement::registry::{Leaves, NormalizedQuery, Statement};
 
-/// The capacity that is kept.
+/// The capacity of the buffer that stays allocated.
 const KEEP_BYTES: usize = 4 << 10;
 
-/// Rows of a hit that are counted.
+/// Limit of rows of a hit that are counted.
 const ROWS_MAX: u32 = 10_000;
-/// Rows that are found again for nothing but their number.
+/// Limit of rows that are found again only for their number.
 const FOUND_AGAIN_MAX: u32 = 1_000_000;
 
-/// Errors of a query that was running, of which no column may have been told: more rows than one of a subquery, a value out of range,
-/// another of a division, a lock not got, a deadlock, an end by KILL or by time.
+/// Errors of a query that was running, whose columns may not have been sent: a subquery with more than one row, a value out of range, a division by
+/// zero, a lock not granted, a deadlock, a KILL, a time-out.
 const WHILE_RUNNING: [u16; 7] = [1242, 1690, 1365, 1205, 1213, 1317, 1969];
 
-/// Where the number of the statement is in the packet of an execution.
+/// The position of the statement's number in the packet of an execution.
 const NUMBER: Range<usize> = HEADER_BYTES + 1..HEADER_BYTES + 5;
 
-/// How many rows FOUND_ROWS() counts behind an answer, if they are those of the answer.
+/// The number of rows that FOUND_ROWS() counts after an answer, if it is the number of the answer's rows.
 pub(crate) fn rows_found(query: &NormalizedQuery, done: &Done) -> Option<u32> {
     u32::try_from(done.rows).ok().filter(|rows| *rows <= ROWS_MAX && query.finds().as_answered)
 }
 
-/// A query that finds so many rows, and reads no table.
+/// A query that finds this number of rows, and reads no table.
 fn finding(rows: u32) -> String {
     let ten = ["SELECT 1"; 10].join(" UNION ALL ");
     let mut tables = Vec::new();
@@ -68,28 +68,28 @@ fn finding(rows: u32) -> String {
 /// The last hit.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    /// Its command, as a packet; empty if the server has run what came last.
+    /// Its command, as a packet; empty if the server has executed the last statement.
     command: Vec<u8>,
     kind: Option<Kind>,
-    /// It read tables, and so has opened a transaction as far as the client knows.
+    /// It read tables, so for the client it has opened a transaction.
     opened: bool,
-    /// The hit that has opened one, if the last came behind it and reads no table.
+    /// The hit that has opened one, if the last hit came after it and reads no table.
     opener: Option<(Vec<u8>, Kind)>,
-    /// How many rows it has found, if that is known.
+    /// The number of rows that it found, if known.
     pub(crate) rows: Option<u32>,
-    /// The number of rows found that a question of Freshet's own has replaced just now.
+    /// The number of rows found that a query of Freshet's own has just replaced.
     pub(crate) displaced: Option<u32>,
-    /// The server has run something since that has not counted rows.
+    /// Since then the server has executed a statement that did not count rows.
     rows_only: bool,
-    /// There was a SELECT, or a statement that is not known.
+    /// There was a SELECT, or an unknown statement.
     selected: bool,
-    /// Numbers of statements that the client has closed, and that are run here. The server has not been told yet.
+    /// Numbers of statements that the client has closed, and that may still be executed. The server was not told yet.
     closed: Vec<u32>,
-    /// Of the last statement, hit or filled: where the number of rows is kept that it counted.
+    /// For the last statement, whether hit or fill: where the number of rows is cached that it counted.
     pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
 }
 
-/// An answer that tells the number of rows that the fill before it counted.
+/// An answer with the number of rows that the preceding fill counted.
 #[derive(Debug)]
 pub(crate) struct Counting {
     place: Arc<OnceLock<FoundRows>>,
@@ -106,7 +106,7 @@ impl Counting {
 }
 
 impl Replay {
-    /// A hit is about to be remembered. `opens`: it opens a transaction, of which the server does not know.
+    /// A hit is about to be remembered. `opens`: it opens a transaction of which the server does not know.
     pub(crate) fn hit(&mut self, opens: bool) {
         if opens {
             self.opener = None;
@@ -116,12 +116,12 @@ impl Replay {
         self.opened = opens;
     }
 
-    /// A hit has opened a transaction, and the server has run nothing since that opens or ends one.
+    /// Whether a hit has opened a transaction, and the server has executed nothing since that opens or ends one.
     pub(crate) fn has_opened(&self) -> bool {
         self.opened || self.opener.is_some()
     }
 
-    /// Whether this statement may still be run.
+    /// Whether this statement may still be executed.
     pub(crate) fn runs(&self, number: u32) -> bool {
         let last = self.kind.filter(|_| self.rows.is_none() || !self.rows_only || self.has_opened());
         let last = last.map(|kind| (&self.command, kind));
@@ -129,17 +129,17 @@ impl Replay {
         last.into_iter().chain(opener).any(|(command, kind)| number_in(command, kind) == Some(number))
     }
 
-    /// The client has closed a statement that may still be run.
+    /// The client has closed a statement that may still be executed.
     pub(crate) fn close(&mut self, number: u32) {
         self.closed.push(number);
     }
 
-    /// The server has statements that the client has closed.
+    /// Whether the server has statements that the client has closed.
     pub(crate) fn has_closed(&self) -> bool {
         !self.closed.is_empty()
     }
 
-    /// Appends a COM_STMT_CLOSE for each that is not run any more.
+    /// Appends a COM_STMT_CLOSE for each statement that will not be executed any more.
     pub(crate) fn put_closed(&mut self, out: &mut Vec<u8>) {
         let mut closed = std::mem::take(&mut self.closed);
         closed.retain(|number| {
@@ -155,7 +155,7 @@ impl Replay {
         self.closed = closed;
     }
 
-    /// The hit's command names the statement that was prepared last; later it would be another one.
+    /// The hit's command names the statement that was prepared last; later it would name another one.
     pub(crate) fn name(&mut self, number: u32) {
         if let Some(place) = self.command.get_mut(NUMBER) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -167,7 +167,7 @@ impl Replay {
         (self.opened, self.opener) = (false, None);
     }
 
-    /// A hit took the place of this command.
+    /// A hit was served for this command.
     pub(crate) fn remember(&mut self, packet: &[u8], kind: Kind) {
         self.command.clear();
         self.command.shrink_to(KEEP_BYTES);
@@ -177,19 +177,19 @@ impl Replay {
         (self.found_rows, self.rows) = (None, None);
     }
 
-    /// A hit leaves the number of rows found as it was: what the hit before it has left stands. False if there was none.
+    /// A hit leaves the number of rows found unchanged, so that of the previous hit remains valid. False if there was none.
     pub(crate) fn keep_rows(&mut self) -> bool {
         let is_there = self.kind.is_some() && !self.command.is_empty();
         self.rows_only &= !is_there;
         is_there
     }
 
-    /// What is remembered is this command.
+    /// Remembers this command.
     pub(crate) fn is_of(&self, packet: &[u8]) -> bool {
         self.command == packet
     }
 
-    /// The session begins anew. The servers keep the number of rows found, also that which a hit would have left.
+    /// The session is reset. The servers keep the number of rows found, so the number of a hit must be kept, too.
     pub(crate) fn begin_anew(&mut self, capabilities: Capabilities) {
         let rows = std::mem::take(self).rows;
         if let Some(rows) = rows {
@@ -197,42 +197,42 @@ impl Replay {
         }
     }
 
-    /// So many rows are to be found on the server before somebody asks for their number.
+    /// This number of rows must be found on the server before somebody asks for it.
     fn find_again(&mut self, rows: u32, capabilities: Capabilities) {
         self.command.clear();
         put_query(&mut self.command, capabilities, finding(rows).as_bytes());
         (self.kind, self.rows, self.rows_only) = (Some(Kind::Query), Some(rows), true);
     }
 
-    /// In place of the command that is remembered, the server understands this one.
+    /// The command that the server understands, in place of the remembered one.
     pub(crate) fn resend(&mut self, packet: &[u8]) {
         self.command.clear();
         self.command.extend_from_slice(packet);
     }
 
-    /// A question of Freshet's own stands where no query has stood yet, and has found a row.
+    /// A query of Freshet's own is the first query of the session, and has found a row.
     pub(crate) fn nothing_found(&mut self, capabilities: Capabilities) {
         self.command.clear();
         put_query(&mut self.command, capabilities, b"SELECT 1 LIMIT 0");
         self.kind = Some(Kind::Query);
     }
 
-    /// The server is about to run something; `counts`: it may count rows.
+    /// The server is about to execute something; `counts`: it may count rows.
     pub(crate) fn overtaken(&mut self, counts: bool) {
         self.selected |= counts;
         self.rows_only = true;
         self.found_rows = None;
     }
 
-    /// The server is about to run a statement.
+    /// The server is about to execute a statement.
     pub(crate) fn overtaken_by(&mut self, leaves: Leaves) {
         self.overtaken(leaves != Leaves::Nothing);
     }
 
-    /// A statement was answered. Of one row of no table as many rows are found as by Freshet's own questions, which may be sent behind it.
+    /// A statement was answered. A statement with one row of no table finds as many rows as Freshet's own queries, which may be sent after it.
     /// `mariadb`: a query that fails while it runs has counted its rows so far.
     pub(crate) fn answered(&mut self, query: &NormalizedQuery, leaves: Leaves, done: &Done, mariadb: bool) {
-        // What failed may have opened no transaction.
+        // A failed statement may have opened no transaction.
         if done.error.is_none() {
             self.note_transaction();
         }
@@ -249,7 +249,7 @@ impl Replay {
         }
     }
 
-    /// A statement was answered: if it has not counted rows, those that a question ahead of it has replaced are to be found again.
+    /// A statement was answered: if it has not counted rows, those that a query before it has replaced must be found again.
     pub(crate) fn find_displaced(&mut self, capabilities: Capabilities) {
         let displaced = self.displaced.take().filter(|rows| *rows != 1 && *rows <= FOUND_AGAIN_MAX);
         if let Some(rows) = displaced.filter(|_| self.kind.is_none()) {
@@ -257,19 +257,19 @@ impl Replay {
         }
     }
 
-    /// A number of rows may be asked for that an earlier statement has found.
+    /// A later statement may ask for a number of rows that an earlier one has found.
     pub(crate) fn has_selected(&self) -> bool {
         self.selected
     }
 
-    /// A statement that is not known is about to be sent.
+    /// An unknown statement is about to be sent.
     pub(crate) fn unknown(&mut self) {
         self.overtaken(false);
         self.selected = true;
         self.displaced = None;
     }
 
-    /// The server has counted others since.
+    /// The server has counted other rows since.
     fn forget_rows(&mut self) {
         if self.has_opened() {
             (self.rows, self.found_rows) = (None, None);
@@ -286,8 +286,7 @@ impl Replay {
 }
 
 impl Session {
-    /// A command is about to be sent whose OK may count the warnings that are there (COM_INIT_DB, USE and others of MySQL).
-    /// After a hit there would be none.
+    /// A command is about to be sent whose OK may count the current warnings (COM_INIT_DB, USE and others of MySQL). After a hit there would be none.
     pub(crate) async fn replay_for_warnings(&mut self) -> Result<(), SessionError> {
         if self.answer.warned && !self.replay.rows_only {
             self.replay_hit(&[]).await?;
@@ -296,8 +295,8 @@ impl Session {
         Ok(())
     }
 
-    /// A statement is about to be sent that opens no transaction by itself. Without autocommit a read opens one, and so has a hit, as far
-    /// as the client knows: SET TRANSACTION, XA START and status flags are to find it open. How it ends does not depend on it.
+    /// A statement is about to be sent that opens no transaction by itself. Without autocommit a read opens one, and so has a hit for the client: SET
+    /// TRANSACTION, XA START and status flags must find it open. The end of the transaction does not depend on it.
     pub(crate) async fn replay_for_transaction(
         &mut self,
         statement: Option<&Arc<Statement>>,
@@ -318,12 +317,12 @@ impl Session {
         self.replay_hit(&[]).await
     }
 
-    /// What a statement does to the number of rows found.
+    /// Notes the effect of a statement on the number of rows found.
     pub(crate) fn leaves(&self, statement: &Statement) -> Leaves {
         statement.query.leaves(self.server.about.version.is_mariadb)
     }
 
-    /// Answers the question for the rows found as it was answered when the hit before it was filled, if this is that.
+    /// Answers the query for the rows found, if it is the same as the one after the fill.
     pub(crate) fn answer_found_rows(&mut self, text: &[u8], packet: &[u8]) -> bool {
         let hit = self.replay.kind.is_some() && !self.replay.rows_only;
         let Some(place) = self.replay.found_rows.clone().filter(|_| hit) else { return false };
@@ -338,7 +337,7 @@ impl Session {
         true
     }
 
-    /// A question is about to be sent: whether its answer is to be kept with the fill before it.
+    /// A query is about to be sent: returns whether its answer is cached with the preceding fill.
     pub(crate) fn count_found_rows(&mut self, text: &[u8]) {
         let filled = self.replay.kind.is_none();
         let place = self.replay.found_rows.take().filter(|_| filled);
@@ -346,17 +345,17 @@ impl Session {
         self.at_hand.counting = place.map(|place| Counting { place, text: text.into(), frames: Vec::new() });
     }
 
-    /// It was answered.
+    /// The query was answered.
     pub(crate) fn found_rows_counted(&mut self, done: &Done) {
         let Some(Counting { place, text, mut frames }) = self.at_hand.counting.take() else { return };
         if frames.len() <= FoundRows::BYTES_MAX && self.is_plain(done, &mut frames) {
             let status_places = without_status(&mut frames, done);
-            // Somebody else may have been faster, with the same answer.
+            // Another session may have been faster, with the same answer.
             let _ = place.set(FoundRows { text, frames: frames.into(), status_places });
         }
     }
 
-    /// A statement is about to be sent that may look for what the one before it left.
+    /// A statement is about to be sent that may read the diagnostics of the statement before it.
     pub(crate) async fn replay_hit(&mut self, text: &[u8]) -> Result<(), SessionError> {
         if self.replay.rows_only && !names_found_rows(text) && !self.replay.has_opened() {
             return Ok(());
@@ -364,11 +363,11 @@ impl Session {
         self.replay_now().await
     }
 
-    /// A statement is about to be sent that may count rows, or leave what was counted.
+    /// A statement is about to be sent that may or may not count rows.
     pub(crate) async fn replay_now(&mut self) -> Result<(), SessionError> {
         let Some(mut kind) = self.replay.kind else { return Ok(()) };
         if let Some(rows) = self.replay.rows.filter(|_| self.replay.rows_only && !self.replay.has_opened()) {
-            // What it has read may have changed since.
+            // The rows that it has read may have changed since.
             self.replay.command.clear();
             let capabilities = self.capabilities();
             put_query(&mut self.replay.command, capabilities, finding(rows).as_bytes());
@@ -392,7 +391,7 @@ impl Session {
         Ok(())
     }
 
-    /// A command names this statement. If the client has closed it, the server is told so ahead.
+    /// A command names this statement. If the client has closed it, the server is told first.
     pub(crate) async fn close_before(&mut self, number: u32) -> Result<(), SessionError> {
         if self.replay.has_closed() && self.server.prepareds.get_mut(number).is_none() {
             self.replay_now().await?;
@@ -401,7 +400,7 @@ impl Session {
     }
 }
 
-/// The statement that an execution is of.
+/// The statement of an execution.
 fn number_in(command: &[u8], kind: Kind) -> Option<u32> {
     let bytes = command.get(NUMBER).filter(|_| kind != Kind::Query)?;
     bytes.first_chunk().map(|number| u32::from_le_bytes(*number))

@@ -1,9 +1,8 @@
 //! Prepared statements of the binary protocol.
 //!
-//! A client may leave out the types of parameters once it has sent them. What a hit took is not known to the server, so
-//! the types are put back into a message that leaves them out and has to pass. Where that would change the number of its packets,
-//! or cannot be done, the server is told them ahead of it. A message that leaves out types which no earlier one had is the
-//! server's to refuse, and passes as it is.
+//! A client may leave out the types of parameters once it has sent them. The server does not know types that were sent with a hit, so they are added
+//! to a later message that lacks them and has to pass. If that would change the number of its packets, or is impossible, the server receives the
+//! types before it. If no earlier message had types, the server refuses the message, so it passes unchanged.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,20 +29,20 @@ use crate::statement::registry::Statement;
 
 /// Bytes of COM_STMT_EXECUTE before the parameters: command, number, flags, iterations.
 const HEAD_BYTES: usize = 10;
-/// Flag of COM_STMT_EXECUTE: parameters are counted and named in the message (attributes of the statement among them).
+/// Flag of COM_STMT_EXECUTE: the message has the number and the names of the parameters, query attributes among them.
 const PARAMETER_COUNT_AVAILABLE: u8 = 0x08;
 
-/// Number of the error that says that no statement has this number.
+/// Code of the error that no statement has this number.
 const UNKNOWN_STATEMENT: u16 = 1243;
 
-/// How the types of the parameters come.
+/// Where the types of the parameters are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Types<'a> {
     /// There are no parameters.
     None,
     /// In this message.
     Here(Cow<'a, [u8]>),
-    /// They are those of an earlier message.
+    /// In an earlier message.
     Earlier,
 }
 
@@ -51,7 +50,7 @@ enum Types<'a> {
 struct Message<'a> {
     execute: Execute<'a>,
     types: Types<'a>,
-    /// The parameters are counted and named.
+    /// The message has the number and the names of the parameters.
     named: bool,
     attributes: bool,
 }
@@ -102,7 +101,7 @@ impl Session {
             _ => self.server.prepareds.forget_last(),
         }
         if done.error.is_some() {
-            return Ok(()); // nothing was run
+            return Ok(()); // nothing was executed
         }
         self.after(&Mark::NOTHING, None, &done, was).await
     }
@@ -114,7 +113,7 @@ impl Session {
         else {
             self.count_passed(&Reason::UnknownStatement);
             self.replay_hit(&[]).await?;
-            // Connectors send an execution right behind its prepare, which may fail.
+            // Connectors send an execution directly after its prepare, which may fail.
             let unprepared = self.server.prepareds.are_all();
             return self.pass_large(command, None, unprepared).await;
         };
@@ -140,27 +139,27 @@ impl Session {
         Ok(())
     }
 
-    /// The server has run a statement.
+    /// The server has executed a statement.
     fn executed(&mut self, number: Option<u32>, catalog: CatalogVersion) {
         let outcome = self.answer.outcome;
         if let Some(prepared) = number.and_then(|number| self.server.prepareds.get_mut(number)) {
             prepared.catalog = catalog;
             prepared.involved = match outcome {
                 Outcome::Cursor => true,
-                // A piece of a parameter that does not exist, or is too long, makes all executions fail until it is forgotten.
+                // A piece of a parameter that does not exist, or is too long, makes all executions fail until it is reset.
                 Outcome::Failed => prepared.involved,
-                // Pieces of parameters are gone with the execution.
+                // Pieces of parameters are dropped with the execution.
                 Outcome::Plain => false,
             };
         }
     }
 
-    /// Of the statement that a bulk command is about, only what it may do matters.
+    /// Only the possible effects of a bulk command's statement matter.
     pub(crate) async fn bulk_execute(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
         let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
         let statement = prepared.and_then(|prepared| {
-            // What the server knows of types from now on is what this command says, in another form.
+            // From now on the server knows the types in this command, which has another form.
             (prepared.types, prepared.server_knows_types) = (None, true);
             self.at_hand.unread.clone_from(&prepared.unread);
             prepared.statement.clone().ok()
@@ -174,7 +173,7 @@ impl Session {
         self.pass_large(command, None, false).await
     }
 
-    /// A message that is larger than what is looked at.
+    /// A message that is larger than the limit for parsing.
     async fn execute_large(
         &mut self,
         command: Command,
@@ -204,7 +203,7 @@ impl Session {
                 None
             }
             Types::None if !named => None,
-            // Whether types are in a message that names its parameters is not looked at.
+            // The types in a message that names its parameters are not parsed.
             _ if named => prepared.types.take(),
             _ => prepared.types.clone(),
         };
@@ -219,8 +218,8 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the server the types of the parameters, which it does not know since a hit took the message that had them: by an
-    /// execution of Freshet's own, in which all parameters are NULL. A statement that has had a hit only reads.
+    /// Sends the types of the parameters to the server, which does not know them since a hit took the message: by an execution of Freshet's own, in
+    /// which all parameters are NULL. A statement that has had a hit only reads.
     async fn tell_types(&mut self, number: u32, types: &[u8], named: bool) -> Result<(), SessionError> {
         self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
         self.server.answer_from = 1;
@@ -230,8 +229,7 @@ impl Session {
         Ok(())
     }
 
-    /// Passes a command of any size that runs this statement. `unprepared`: no statement of its number is known to the server
-    /// either.
+    /// Passes a command of any size that executes this statement. `unprepared`: the server does not know a statement with its number either.
     async fn pass_large(
         &mut self,
         command: Command,
@@ -266,7 +264,7 @@ impl Session {
         };
         let message = Message::read(payload, prepared, capabilities);
         let Some(message) = message else {
-            // The server says so in its own words, unless it understands more.
+            // The server reports the error, unless it can read the message.
             prepared.server_knows_types = true;
             self.replay_hit(&[]).await?;
             return Ok(Decided::pass(Some(statement.clone()), Reason::MessageShape));
@@ -278,7 +276,7 @@ impl Session {
             prepared.server_knows_types = false;
         }
         let untyped = message.types == Types::Earlier && prepared.types.is_none();
-        // What names its parameters cannot be put together again.
+        // A message that names its parameters cannot be rebuilt.
         let unclear = message.named && !prepared.server_knows_types;
         let strange = message.attributes || message.execute.wants_cursor() || prepared.involved || unclear || untyped;
         let (known, taken) = (prepared.types.clone(), (prepared.under, prepared.catalog));
@@ -309,7 +307,7 @@ impl Session {
         decision
     }
 
-    /// `taken`: under which settings and catalogue the statement was. `sent`: the packet, and the types that hold for it.
+    /// `taken`: the settings and the catalogue when the server accepted the statement. `sent`: the packet, and the types that belong to it.
     async fn decide_bound(
         &mut self,
         (number, taken): (u32, (PreparedUnder, CatalogVersion)),
@@ -372,13 +370,13 @@ impl Session {
         Ok(decision)
     }
 
-    /// A hit took the place of this execution: what it would have been to a server that knows the types of no earlier one.
+    /// A hit was served for this execution: notes the equivalent for a server that knows no earlier types.
     fn remember_bound(&mut self, number: u32, message: &Message<'_>, (packet, types): (&[u8], &[u8])) {
         let leaves_out = message.types == Types::Earlier;
         let own = self.server.prepareds.number_of(number).filter(|own| *own != number);
-        // Mostly the server understands the packet as it is.
+        // In most cases the server understands the packet as it is.
         if (!leaves_out && own.is_none()) || !self.replay.is_of(packet) {
-            return; // or it left what the hit before has left
+            return; // or its diagnostics are those of the hit before it
         }
         if leaves_out
             && let Some(prepared) = self.server.prepareds.get_mut(number)
@@ -392,7 +390,7 @@ impl Session {
         }
     }
 
-    /// Whether the statement means under this context what it meant at its prepare, to the client too.
+    /// Whether the statement has the same meaning with this context as at its prepare, for the client, too.
     fn means_the_same(&mut self, number: u32, (under, catalog): (PreparedUnder, CatalogVersion)) -> Result<(), Reason> {
         let Known::Context(context, _) = &self.server.settings.known else { return Err(Reason::SettingsUnknown) };
         let settings = context.settings;
@@ -413,7 +411,7 @@ impl Session {
 }
 
 impl<'a> Message<'a> {
-    /// None if it is not understood.
+    /// None if it cannot be parsed.
     fn read(payload: &'a [u8], prepared: &Prepared, capabilities: Capabilities) -> Option<Self> {
         let execute = Execute::parse(payload).ok()?;
         let named = capabilities.has(Capabilities::QUERY_ATTRIBUTES) && execute.flags & PARAMETER_COUNT_AVAILABLE != 0;
@@ -432,7 +430,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// How the types come in a message that neither counts nor names its parameters.
+/// Where the types are in a message that neither counts nor names its parameters.
 fn plain_types(tail: &[u8], parameters: u16) -> Types<'_> {
     let count = usize::from(parameters);
     if count == 0 {
@@ -442,11 +440,11 @@ fn plain_types(tail: &[u8], parameters: u16) -> Types<'_> {
     match (tail.get(at), tail.get(at + 1..at + 1 + 2 * count)) {
         (Some(0), _) => Types::Earlier,
         (_, Some(types)) => Types::Here(types.into()),
-        _ => Types::None, // too short: the server will complain
+        _ => Types::None, // too short: the server will report it
     }
 }
 
-/// The packet with the types that it leaves out; None: they do not belong to it, or it would take several packets.
+/// The packet with the types that it leaves out; None: they do not belong to it, or it would need several packets.
 fn with_types_of(packet: &[u8], parameters: u16, types: &[u8]) -> Option<Vec<u8>> {
     let parameters = usize::from(parameters);
     let at = HEADER_BYTES + HEAD_BYTES + parameters.div_ceil(8);
@@ -460,7 +458,7 @@ fn with_types_of(packet: &[u8], parameters: u16, types: &[u8]) -> Option<Vec<u8>
     Some(out)
 }
 
-/// Appends an execution with parameters of these types, all NULL. They may be counted in the message, and be named there.
+/// Appends an execution with parameters of these types, all NULL. The message may have their number and names.
 fn put_nulls(out: &mut Vec<u8>, number: u32, types: &[u8], (counted, named): (bool, bool)) {
     let count = types.len() / 2;
     packet::put_with(out, &mut 0, |out| {
@@ -482,7 +480,7 @@ fn put_nulls(out: &mut Vec<u8>, number: u32, types: &[u8], (counted, named): (bo
     });
 }
 
-/// How an execution is answered, by its first packet.
+/// The kind of answer to an execution, by its first packet.
 fn kind_of(packet: &[u8]) -> Kind {
     match Answer::to(packet.get(HEADER_BYTES..).unwrap_or_default()) {
         Answer::Packets(kind) => kind,

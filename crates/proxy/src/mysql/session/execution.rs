@@ -1,4 +1,4 @@
-//! One execution of a statement: its key, its parameters, and what a look-up of it comes to.
+//! One execution of a statement: its key, its parameters, and the result of its look-up.
 
 use freshet_sql::{Parameter, ParameterValue};
 use freshet_types::{Reason, Value as Normal, ValueType};
@@ -9,7 +9,7 @@ use freshet_wire::mysql::statement::{Bound, Value, types};
 use crate::session::lookup::Decision;
 use crate::statement::registry::Statement;
 
-/// Capabilities on which the form of answers depends.
+/// Capabilities that determine the form of answers.
 const SHAPING: [Capabilities; 5] = [
     Capabilities::DEPRECATE_EOF,
     Capabilities::SESSION_TRACK,
@@ -27,7 +27,7 @@ pub(crate) fn key_capabilities(capabilities: Capabilities) -> u8 {
     bits.filter(|(_, one)| capabilities.has(**one)).fold(0, |key, (at, _)| key | 1 << at)
 }
 
-/// One execution: all that its key is made of besides the session.
+/// One execution: the part of its key that does not belong to the session.
 #[derive(Clone, Copy)]
 pub(crate) enum Execution<'a> {
     /// A COM_QUERY with this text.
@@ -36,9 +36,9 @@ pub(crate) enum Execution<'a> {
     Bound {
         /// [`Statement::id`]
         statement: u64,
-        /// Types that came with an earlier message; empty if they are in this one.
+        /// Types from an earlier message; empty if they are in this one.
         types: &'a [u8],
-        /// The message behind the statement's number.
+        /// The message after the statement's number.
         tail: &'a [u8],
     },
 }
@@ -63,10 +63,10 @@ pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, shaping: u8, execution:
     }
 }
 
-/// A fill may be begun; true: behind another session's, which was waited for.
+/// A fill may be begun; true: after a wait for another session's.
 pub(crate) struct Joined(pub(crate) bool);
 
-/// What a look-up came to, once it has been waited for. A hit has been answered.
+/// The result of a look-up, after its waits. A hit has been answered.
 pub(crate) type Found = Decision<(), Joined>;
 
 /// The statement's own parameters, then the literals of its text.
@@ -77,7 +77,7 @@ pub(crate) fn parameters<'a>(
     let own_params = usize::from(statement.own_params);
     let (values, kinds) = bound.map_or((&[][..], &[][..]), |bound| (&bound.values[..], &bound.types[..]));
     if values.len() < own_params {
-        return Err(Reason::MessageShape); // the server will complain
+        return Err(Reason::MessageShape); // the server will report it
     }
     let own =
         values.iter().zip(kinds.chunks(2).chain(std::iter::repeat(&[][..]))).take(own_params).map(|(value, kind)| {

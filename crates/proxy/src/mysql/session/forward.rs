@@ -1,7 +1,7 @@
-//! Commands and answers on their way, of any size in bounded memory.
+//! Forwards commands and answers of any size in bounded memory.
 //!
-//! A server may answer before it has read the whole command (a packet that is too large for it), and then closes: so the
-//! answer is read as soon as it comes, and a write that fails is no reason not to read what the server said last.
+//! A server may answer before it has read the whole command (if a packet is too large, say), and then close. So the answer is read as soon as it
+//! arrives, and after a failed write the server's last message is still read.
 
 use std::io;
 use std::task::Poll;
@@ -16,26 +16,26 @@ use crate::mysql::session::idle::Command;
 use crate::mysql::session::{Session, SessionError};
 use crate::peer::STALL_MAX;
 
-/// The largest answer to a statement of Freshet's own.
+/// Limit of an answer to a statement of Freshet's own.
 const OWN_ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// What becomes of an answer.
+/// What to do with an answer.
 pub(crate) enum To<'a> {
-    /// It is the client's, and perhaps kept.
+    /// Send it to the client, and perhaps cache it.
     Client {
-        /// Where it is kept.
+        /// The fill that caches it.
         fill: Option<&'a mut Option<Box<Fill>>>,
-        /// The command may have committed something that was not there before.
+        /// The command may have committed new changes.
         impure: bool,
     },
-    /// It is Freshet's.
+    /// Return it to Freshet.
     Own(&'a mut Vec<u8>),
-    /// Nobody's.
+    /// Drop it.
     Nobody,
 }
 
 impl Session {
-    /// Sends a command that is at the start of the client's input, and all packets that belong to it.
+    /// Sends a command that is at the start of the client's input, with all its packets.
     pub(crate) async fn send_command(&mut self, command: Command) -> Result<(), SessionError> {
         if let Some(rewritten) = self.at_hand.rewritten.take() {
             self.server.put(&rewritten);
@@ -53,12 +53,12 @@ impl Session {
             return Ok(());
         }
         let last = self.send_packets(|header| !header.continues()).await?;
-        // A server numbers on from the command's last packet.
+        // A server continues the numbers of the command's packets.
         self.server.answer_from = last.sequence.wrapping_add(1);
         Ok(())
     }
 
-    /// Sends the client's packets up to and with the first that is the last.
+    /// Sends the client's packets up to the last one of the command.
     async fn send_packets(&mut self, mut is_last: impl FnMut(Header) -> bool) -> Result<Header, SessionError> {
         loop {
             if !self.client.receive_at_least(HEADER_BYTES).await? {
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Sends so many of the client's bytes.
+    /// Sends this number of the client's bytes.
     pub(crate) async fn send_bytes(&mut self, count: usize) -> Result<(), SessionError> {
         let mut rest = count;
         while rest > 0 {
@@ -97,7 +97,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends upstream until its output is low, and receives from the client if more is wanted of it.
+    /// Sends to the server until the output is low, and receives from the client if more of the command is needed.
     async fn make_room(&mut self, more: bool) -> Result<(), SessionError> {
         std::future::poll_fn(|cx| {
             self.server.poll_send(cx);
@@ -117,20 +117,20 @@ impl Session {
         .map_err(SessionError::Io)
     }
 
-    /// Follows the answer to a command that was sent. Its last bytes are left in the client's output.
+    /// Follows the answer to a command that was sent. Its last bytes stay in the client's output.
     pub(crate) async fn answer(&mut self, kind: Kind, to: To<'_>) -> Result<Done, SessionError> {
         self.settle_question().await?;
         let last_words = std::mem::take(&mut self.server.last_words);
         let refusal = self.settle_owed().await?;
         let done = self.follow(kind, to).await;
         if matches!(done, Err(SessionError::UpstreamEnded)) {
-            // Why it ended, perhaps.
+            // It may say why the connection ended.
             self.client.output.put(if refusal.is_empty() { &last_words } else { &refusal });
         }
         done
     }
 
-    /// The same, where nothing else is owed.
+    /// The same, if no other answer is due.
     pub(crate) async fn follow(&mut self, kind: Kind, mut to: To<'_>) -> Result<Done, SessionError> {
         let first = std::mem::replace(&mut self.server.answer_from, 1);
         let mut response = Response::new(kind, self.capabilities()).starting_at(first);
@@ -140,7 +140,7 @@ impl Session {
             match &mut to {
                 To::Client { fill, .. } => {
                     if let Some(fill) = fill {
-                        fill.take_if(|fill| !fill.keep(bytes)); // at once: who knows how long its client takes to read it
+                        fill.take_if(|fill| !fill.keep(bytes)); // at once: the client may read it slowly
                     }
                     if let Some(counting) = &mut self.at_hand.counting {
                         counting.keep(bytes);
@@ -170,7 +170,7 @@ impl Session {
                 Step::Continue => {
                     self.server.consume(scanned.consumed);
                     if matches!(to, To::Client { impure: true, .. }) && response.results() > 0 {
-                        // The client may hear of a commit before the answer's end, which can be held.
+                        // The client may learn of a commit before the end of the answer, which may wait.
                         self.shared.cache.fence_since(self.now());
                         self.shared.want_log_end();
                     }
@@ -190,10 +190,10 @@ impl Session {
         }
     }
 
-    /// Writes what waits until more of the upstream has come.
+    /// Writes the output until more of the server's answer has arrived.
     async fn exchange(&mut self) -> Result<(), SessionError> {
         if self.server.has_ended() {
-            // A piece of a packet is the client's too: it is what the server said last.
+            // An incomplete packet is for the client, too: it is the server's last message.
             let bytes = self.server.received();
             self.client.output.put(bytes);
             return Err(SessionError::UpstreamEnded);

@@ -1,8 +1,8 @@
-//! Between two commands: both sides are watched.
+//! Between two commands: the session waits for both sides.
 //!
-//! A server that ends an idle session says why before it closes (`wait_timeout`, KILL, shutdown), and that is forwarded.
-//! When the program ends, a session at rest is told so in the server's words. Servers send such an error with the number
-//! of an answer, so that a client which has just sent a command takes it for one.
+//! A server that ends an idle session sends the reason before it closes (`wait_timeout`, KILL, shutdown), and that is forwarded. When the program
+//! ends, an idle session receives the server's own error. Servers give such an error the number of an answer, so a client that has just sent a
+//! command takes it for the answer.
 
 use std::io;
 use std::task::Poll;
@@ -17,25 +17,25 @@ use crate::mysql::session::{Session, SessionError};
 use crate::peer::Peer;
 use crate::statement::registry::TEXT_BYTES_MAX;
 
-/// Time for last words.
+/// Time limit for last messages.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A command at the start of the client's input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
-    /// Of its first packet.
+    /// The length of its first packet.
     pub(crate) header: Header,
     /// Its first byte; None if it is empty.
     pub(crate) code: Option<u8>,
-    /// All of it is there.
+    /// Whether it has arrived completely.
     pub(crate) whole: bool,
 }
 
 /// What ended the wait for a command.
 enum Came {
-    /// Bytes, or an end, of either side.
+    /// Bytes, or the end, of either side.
     Something,
-    /// The program ends.
+    /// The end of the program.
     Drain,
 }
 
@@ -71,11 +71,11 @@ impl Session {
             return None;
         }
         let whole = bytes.len() >= header.packet_bytes();
-        // Small ones are waited for as a whole.
+        // Small commands are received completely first.
         (whole || header.payload_bytes > TEXT_BYTES_MAX || self.client.ended).then_some(Command { header, code, whole })
     }
 
-    /// Forwards what the server says without being asked; true if it has ended the connection.
+    /// Forwards messages that the server sends unasked; true if it has ended the connection.
     fn forward_unasked(&mut self) -> bool {
         let bytes = self.server.received();
         let count = bytes.len();
@@ -91,7 +91,7 @@ impl Session {
             && (switches.is_closing() || !self.status.has(Status::IN_TRANS) && !self.transaction.is_within_block())
     }
 
-    /// Sends what waits, until anything comes.
+    /// Sends the output, until something arrives.
     async fn wait(&mut self) -> io::Result<Came> {
         std::future::poll_fn(|cx| {
             if self.is_to_leave() {
@@ -112,7 +112,7 @@ impl Session {
         .await
     }
 
-    /// Last words to both sides.
+    /// Sends the last messages to both sides.
     pub(crate) async fn farewell(&mut self) -> io::Result<()> {
         let end = async {
             let _ = self.server.socket().flush().await;
@@ -122,7 +122,7 @@ impl Session {
         timeout(FAREWELL_TIMEOUT, end).await.unwrap_or(Ok(()))
     }
 
-    /// Both sides are heard and neither is understood any more: bytes go both ways until an end.
+    /// The session cannot interpret the messages any more: bytes are forwarded both ways until one side ends.
     pub(crate) async fn raw(&mut self) -> Result<(), SessionError> {
         loop {
             move_bytes(&mut self.client, self.server.socket());

@@ -1,4 +1,4 @@
-//! What a session knows of its context, and what it allows.
+//! What a session knows of its context, and what its state allows.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::session::context::Context;
 pub(crate) enum Known {
     /// It must be asked for.
     Nothing,
-    /// This, under this catalogue: with a later one the user may have other rights.
+    /// This context, with this catalogue: with a later one the user may have other rights.
     Context(Arc<Context>, CatalogVersion),
     /// It cannot be known in this era.
     Unknowable(Reason),
 }
 
-/// What the session allows.
+/// What the session's state allows.
 #[derive(Debug)]
 pub(crate) enum Allowed {
-    /// The cache, under this context.
+    /// The cache, with this context.
     Cache(u32),
-    /// To be decided once the session's context has been asked for.
+    /// It is decided once the session has its context.
     Ask,
     /// Nothing.
     Pass(Reason),

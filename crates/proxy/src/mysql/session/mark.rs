@@ -1,4 +1,4 @@
-//! What a statement does to data, to the transaction and to the session, as far as it says.
+//! The possible effects of a statement on data, on the transaction and on the session, by its text.
 
 use freshet_sql::{Bracket, Effect};
 use freshet_types::CatalogVersion;
@@ -13,24 +13,24 @@ pub(crate) enum Makes {
     ByStoredCode,
 }
 
-/// What a statement does to data and to the transaction, as far as it says.
+/// The possible effects of a statement on data and on the transaction, by its text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) effect: Effect,
     pub(crate) bracket: Option<Bracket>,
     /// It may write.
     pub(crate) writes: bool,
-    /// It tells of the database's state, and so may take the snapshot.
+    /// It shows data, and so may take the snapshot.
     pub(crate) reads: bool,
-    /// It surely takes it if it returns a row, by this catalogue.
+    /// It certainly takes the snapshot if it returns a row, by this catalogue.
     pub(crate) takes_snapshot: Option<CatalogVersion>,
-    /// Settings are what they were.
+    /// It keeps the settings.
     pub(crate) keeps_settings: bool,
     pub(crate) makes: Makes,
 }
 
 impl Mark {
-    /// Nothing is known of it.
+    /// An unknown statement.
     pub(crate) const UNKNOWN: Self = Self {
         effect: Effect::Forgets,
         bracket: Some(Bracket::Other),
@@ -41,10 +41,10 @@ impl Mark {
         makes: Makes::ByStoredCode,
     };
 
-    /// A query or a write of rows, too long to be analysed.
+    /// A query or a write of rows that is too long to be analysed.
     pub(crate) const LONG: Self = Self { effect: Effect::Write, bracket: None, ..Self::UNKNOWN };
 
-    /// It does nothing and tells nothing of data.
+    /// It has no effect and shows no data.
     pub(crate) const NOTHING: Self = Self {
         effect: Effect::Pure,
         bracket: None,
@@ -55,17 +55,17 @@ impl Mark {
         makes: Makes::NoTables,
     };
 
-    /// There may be more temporary tables after it.
+    /// Whether it may make temporary tables.
     pub(crate) fn makes_temporary(self) -> bool {
         self.makes != Makes::NoTables
     }
 
-    /// It may run code that is not in its text.
+    /// Whether it may run code that is not in its text.
     pub(crate) fn runs_stored_code(self) -> bool {
         self.makes == Makes::ByStoredCode
     }
 
-    /// It may have committed, whatever state it leaves.
+    /// Whether it may have committed, whatever state it leaves.
     pub(super) fn may_commit(self) -> bool {
         self.bracket.is_some_and(|bracket| bracket != Bracket::Savepoint) || self.effect >= Effect::Definition
     }

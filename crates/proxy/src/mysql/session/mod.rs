@@ -1,4 +1,4 @@
-//! One client connection and its upstream connection.
+//! A client connection and its server connection.
 //!
 //! A session is one task that owns both sockets, so a hit never leaves the thread. The protocol is half-duplex, one
 //! command and its answer, so the session is straight-line code:
@@ -11,7 +11,7 @@
 //! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit (with [`crate::session`]) |
 //! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
-//! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::session::commit_wait`]) |
+//! | after | `after`, `track`, `temporaries`, `waiting` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::session::commit_wait`]) |
 //!
 //! Its parts, which know nothing of the session:
 //!
@@ -24,8 +24,8 @@
 //! | command at hand | `at_hand` | what is known of it beside its bytes |
 //! | replay | `diagnostics` | the hits that the server must learn of before it is asked for diagnostics |
 //!
-//! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
-//! acknowledgement is held by not waiting for the client.
+//! The client's output is written only when the session waits for something, so that a hit costs one read and one write. An acknowledgement is
+//! delayed by not waiting for the client.
 
 pub(crate) mod after;
 mod answer;
@@ -37,7 +37,6 @@ pub(crate) mod diagnostics;
 mod execute;
 mod execution;
 mod forward;
-mod hold;
 mod idle;
 mod known;
 mod mark;
@@ -54,6 +53,7 @@ mod temporaries;
 mod text;
 pub(crate) mod track;
 mod transaction;
+mod waiting;
 mod watermark;
 
 use std::io;
@@ -66,7 +66,6 @@ use freshet_wire::mysql::response::OutOfStep;
 use thiserror::Error;
 
 use crate::latency::Took;
-use crate::metrics::WorkerCounters;
 use crate::mysql::MySql;
 use crate::mysql::login::{Admitted, admit};
 use crate::mysql::session::at_hand::AtHand;
@@ -83,16 +82,16 @@ use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
 use crate::session::wait_queue::Patience;
 
-/// Why a session ended other than by its client's wish.
+/// Why a session ended, if the client did not end it.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
     /// A socket failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The server's packets make no sense where they are.
+    /// The server's packets are invalid in this state.
     #[error("server out of step: {0}")]
     OutOfStep(#[from] OutOfStep),
-    /// The server ended the connection while it owed an answer; what it said before has been forwarded.
+    /// The server ended the connection while an answer was due; its last message has been forwarded.
     #[error("the server ended the connection within an answer")]
     UpstreamEnded,
     /// The client ended the connection within a command.
@@ -108,9 +107,9 @@ pub(crate) enum SessionError {
 enum Outcome {
     #[default]
     Plain,
-    /// By an error.
+    /// With an error.
     Failed,
-    /// Its rows are to be fetched.
+    /// With a cursor: its rows are fetched later.
     Cursor,
 }
 
@@ -128,27 +127,27 @@ struct Session {
     worker: usize,
     client: Peer,
     server: ServerConnection,
-    /// The session's state as the server told it last.
+    /// The session's state as the server last reported it.
     status: Status,
     transaction: TransactionState,
     track: Track,
     watermark: SessionWatermark,
     definitions: Definitions,
     replay: Replay,
-    /// Waiting for a position did not help the last time.
+    /// The last wait for a position did not help.
     patience: Patience,
     answer: LastAnswer,
     at_hand: AtHand,
-    /// Scratch for keys.
+    /// Buffer for keys.
     key: Vec<u8>,
-    /// When the hit that is being answered was looked up first.
+    /// When the current hit was first looked up.
     looked_up_at: Nanos,
 }
 
-/// Serves one connection from its first byte to its end.
+/// Serves a connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, shared: Arc<MySql>, worker: usize) {
     shared.metrics.connections.fetch_add(1, Relaxed);
-    // In a box of its own: the login's state is large, and gone before the session begins.
+    // In a box of its own: the login's state is large, and is dropped before the session begins.
     let Some(admitted) = Box::pin(admit(socket, &shared)).await else { return };
     if let Some(counters) = shared.metrics.worker(worker) {
         counters.sessions.fetch_add(1, Relaxed);
@@ -218,10 +217,6 @@ impl Session {
         Ok(())
     }
 
-    fn counters(&self) -> Option<&WorkerCounters> {
-        self.shared.metrics.worker(self.worker)
-    }
-
     fn now(&self) -> Nanos {
         self.shared.clock.now()
     }
@@ -238,16 +233,12 @@ impl Session {
     }
 
     fn count_passed(&self, reason: &Reason) {
-        if let Some(counters) = self.counters() {
-            counters.count_passed(reason);
-        }
+        self.shared.metrics.count_passed(self.worker, reason);
     }
 
-    /// The database took so long for an answer.
+    /// Counts an answer of the database and its latency.
     fn count_answer(&self, took: Took) {
-        if let Some(counters) = self.counters() {
-            counters.answers.note(took);
-        }
+        self.shared.metrics.count_answer(self.worker, took);
     }
 
     /// The answer of this entry is in the output.
@@ -264,9 +255,7 @@ impl Session {
     /// So many bytes from the cache are in the output; how long that took.
     fn count_served(&self, bytes: usize) -> Took {
         let took = Took::from(self.now().saturating_sub(self.looked_up_at));
-        if let Some(counters) = self.counters() {
-            counters.count_hits(1, bytes, took);
-        }
+        self.shared.metrics.count_hits(self.worker, (1, bytes), took);
         took
     }
 }

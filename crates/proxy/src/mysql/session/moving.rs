@@ -17,7 +17,7 @@ use crate::session::lookup::{self, Decision};
 use crate::session::moving::{Limits, Reached, put_text};
 use crate::statement::registry::Statement;
 
-/// Of a fill: its limits, and how its answer will be written.
+/// The moving limits of a fill, and how its answer will be written.
 #[derive(Debug)]
 pub(crate) struct Moving {
     limits: Limits,
@@ -26,13 +26,13 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
-    /// `entry`: the key that the answer will be kept under.
+    /// `entry`: the key of the new entry.
     pub(crate) fn of(limits: Limits, execution: Execution<'_>, entry: &[u8]) -> Self {
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
         Self { limits, entry: entry.into(), form }
     }
 
-    /// How far the whole answer reaches.
+    /// The range of limits for which the whole answer is the same.
     pub(crate) fn reached(self, frames: &[u8], capabilities: Capabilities) -> Option<Box<Reached>> {
         let answer = Rows::of(frames, capabilities, self.form).ok()?;
         let rows = answer.packets().iter().map(|row| answer.values(row).ok()).collect::<Option<Vec<_>>>()?;
@@ -40,7 +40,7 @@ impl Moving {
     }
 }
 
-/// All that decides the answer's bytes but for the parameters of these numbers.
+/// Writes the part of the key that does not depend on the parameters with these numbers.
 fn write_key(
     key: &mut Vec<u8>,
     numbers: &[u32],
@@ -79,7 +79,7 @@ fn write_key(
 }
 
 impl Session {
-    /// Finds what was looked up in vain: an answer to another execution that differs in its moving limits only.
+    /// Looks up an execution that has missed: there may be an entry that differs only in its moving limits.
     pub(crate) async fn find_moved(
         &mut self,
         statement: &Statement,
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// `own`: the key that was looked up in vain.
+    /// `own`: the key that missed.
     fn look_up_moved(
         &mut self,
         statement: &Statement,
@@ -124,14 +124,14 @@ impl Session {
         }
         let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Decision::Fill(()) };
         let Some(entry) = self.shared.latest.entry(&key).filter(|entry| **entry != *own) else {
-            return Decision::Fill(()); // or it was found and is not to be used
+            return Decision::Fill(()); // or the entry was found and must not be used
         };
         self.key.clear();
         self.key.extend_from_slice(&entry);
         self.look_up_key(|body| body.reached.as_ref().is_some_and(|reached| reached.covers(&at)))
     }
 
-    /// What an execution says of its moving limits, if its statement is known to have such.
+    /// The moving limits of an execution, if its statement is known to have any.
     pub(crate) fn limits_of(
         &self,
         statement: &Statement,

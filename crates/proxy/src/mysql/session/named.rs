@@ -1,7 +1,7 @@
-//! Statements that are prepared by a name, in SQL: what EXECUTE runs is known where the text was written out.
+//! Statements that are prepared by name, in SQL: what EXECUTE runs is known if its text was a constant.
 //!
-//! That is in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`; likewise in EXECUTE IMMEDIATE. Of
-//! all others it is not known. Code that may prepare some in another way is taken to make any temporary table.
+//! That is the case in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`; likewise in EXECUTE IMMEDIATE.
+//! Other statements are unknown. Code that may prepare a statement in another way counts as making any temporary table.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use freshet_sql::{Code, LiteralKind, Modes, Quoting};
 
 use crate::statement::registry::Statement;
 
-/// Statements remembered per session.
+/// Limit of statements remembered for a session.
 const NAMED_MAX: usize = 256;
 
-/// Those of a session.
+/// The statements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     statements: Vec<(Box<str>, Arc<Code>)>,
-    /// The variable that the last statement has set to a text, and that text's code.
+    /// The variable that the last statement has set to a string constant, and the code in that string.
     variable: Option<(Box<str>, Arc<Code>)>,
-    /// What the last statement has run, if it is an EXECUTE and that is known.
+    /// The code that the last statement has run, if it is an EXECUTE and the code is known.
     run: Option<Arc<Code>>,
 }
 
 impl Named {
-    /// A statement was answered, and its texts are read so.
+    /// A statement was answered, whose texts are read in this way.
     pub(crate) fn sent(&mut self, statement: &Statement, quoting: Quoting) {
         self.run = self.executed(statement, quoting);
         let variable = self.variable.take();
@@ -45,7 +45,7 @@ impl Named {
                 let known = known.filter(|_| self.statements.len() < NAMED_MAX);
                 self.statements.extend(known.map(|code| ((*name).into(), code)));
             }
-            // Several in one text.
+            // Several statements in one text.
             _ if !self.statements.is_empty() && statement.query.code().words().any(|word| word == "prepare") => {
                 self.statements.clear();
             }
@@ -70,7 +70,7 @@ impl Named {
         }
     }
 
-    /// What the last statement has run, if it is an EXECUTE and that is known.
+    /// The code that the last statement has run, if it is an EXECUTE and the code is known.
     pub(crate) fn run(&self) -> Option<&Arc<Code>> {
         self.run.as_ref()
     }
@@ -80,7 +80,7 @@ impl Named {
     }
 }
 
-/// The words of a short statement without blanks in its names, in lower case.
+/// The words of a short statement whose names have no blanks, in lower case.
 fn words(statement: &Statement) -> Vec<String> {
     const BYTES_MAX: usize = 256;
     let query = &*statement.query.text;
@@ -108,14 +108,14 @@ fn takes_variables(words: &[&str]) -> bool {
     }
 }
 
-/// The code that a statement's only constant is.
+/// The code in the only constant of a statement.
 fn code(statement: &Statement, quoting: Quoting) -> Option<Arc<Code>> {
     let [literal] = statement.literals.as_slice() else { return None };
     let known = literal.kind == LiteralKind::String && is_read_alike(statement, quoting);
     known.then(|| Arc::new(Code::of(&literal.text, Quoting::STANDARD)))
 }
 
-/// Under other modes its constants may be other texts.
+/// With other SQL modes its constants may be other texts.
 fn is_read_alike(statement: &Statement, quoting: Quoting) -> bool {
     let text = statement.text();
     let is_alike = statement.ascii && !text.contains(&b'"') && !text.contains(&b'\\');

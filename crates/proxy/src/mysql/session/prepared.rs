@@ -1,7 +1,7 @@
-//! The session's prepared statements: the server's numbers, and what they mean.
+//! The session's prepared statements: the server's numbers, and the statements.
 //!
-//! A statement keeps the meaning that its text had under the settings at its prepare (the default database above all). It is
-//! looked up only while the session is known to have the same.
+//! A statement keeps the meaning that its text had with the settings at its prepare, above all the default database. It is looked up only while the
+//! session is known to have the same settings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rapidhash::quality::RandomState;
 
 use crate::statement::registry::Statement;
 
-/// Statements remembered per session; further ones pass.
+/// Named statements remembered for a session; further ones pass.
 const STATEMENTS_MAX: usize = 16_384;
 /// Stands for the statement that was prepared last (MariaDB).
 pub(crate) const LAST: u32 = u32::MAX;
@@ -20,7 +20,7 @@ pub(crate) const LAST: u32 = u32::MAX;
 /// The settings at a statement's prepare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreparedUnder {
-    /// Those of a context with this number of [`crate::session::context::Context::settings`].
+    /// Those of a context with this number, [`crate::session::context::Context::settings`].
     Context(u32),
     /// Those of this era.
     Era(u64),
@@ -29,29 +29,29 @@ pub(crate) enum PreparedUnder {
 /// A prepared statement.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// What it is; an error: why that is not known.
+    /// The statement; Err: why it is not known.
     pub(crate) statement: Result<Arc<Statement>, Reason>,
-    /// What it may make, if it is not known what it is.
+    /// The temporary tables that it may make, if the statement is not known.
     pub(crate) unread: Option<Arc<Code>>,
     pub(crate) under: PreparedUnder,
-    /// The catalogue in use when the client last learned its columns.
+    /// The catalogue in use when the client last received its columns.
     pub(crate) catalog: CatalogVersion,
-    /// Its parameters.
+    /// The number of its parameters.
     pub(crate) parameters: u16,
-    /// Types that the client has sent last; None: they are not known.
+    /// The types that the client has sent last; None: unknown.
     pub(crate) types: Option<Arc<[u8]>>,
-    /// The server has been sent the same. If not, a hit took them.
+    /// The server has received the same types. If not, a hit took the message.
     pub(crate) server_knows_types: bool,
-    /// Pieces of parameters have been sent, or a cursor may be open: what is asked next is for the server to answer.
+    /// Pieces of parameters were sent, or a cursor may be open: only the server can answer the next command.
     pub(crate) involved: bool,
 }
 
-/// All of a session.
+/// All statements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Prepareds {
     by_number: HashMap<u32, Prepared, RandomState>,
     last: Option<u32>,
-    /// There were more than are remembered.
+    /// There were more than the limit.
     more: bool,
 }
 
@@ -65,12 +65,12 @@ impl Prepareds {
         }
     }
 
-    /// What is not here is not known to the server either.
+    /// A statement that is not here is not known to the server either.
     pub(crate) fn are_all(&self) -> bool {
         !self.more
     }
 
-    /// A prepare failed: the last one is none.
+    /// A prepare failed: there is no last statement.
     pub(crate) fn forget_last(&mut self) {
         self.last = None;
     }
@@ -80,12 +80,12 @@ impl Prepareds {
         self.by_number.get_mut(&number)
     }
 
-    /// The server's own number of a statement.
+    /// The server's number of a statement.
     pub(crate) fn number_of(&self, number: u32) -> Option<u32> {
         if number == LAST { self.last } else { Some(number) }
     }
 
-    /// Its own number, if it was there.
+    /// Removes a statement; returns its number, if it existed.
     pub(crate) fn remove(&mut self, number: u32) -> Option<u32> {
         let number = self.number_of(number)?;
         self.by_number.remove(&number).map(|_| number)

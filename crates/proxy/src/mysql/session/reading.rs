@@ -1,33 +1,33 @@
-//! Whether the server reads a text as Freshet does: under some character sets and modes a quote is not a quote.
+//! Whether the server reads a text as Freshet does: with some character sets and SQL modes a quote is not a quote.
 //!
-//! What decides that is known from the answer to the question for the session's settings, and from plain SET statements.
-//! The flags of the server's answers do not tell: a procedure's own mode stays in them after it has ended. Stored code cannot
-//! change any of it for its caller, since both servers put mode and character set back behind it. After anything else that may
-//! have, a text for which it matters is read only once the session has been asked.
+//! The deciding settings are known from the query for the session's context, and from plain SET statements. The flags of the server's answers do not
+//! show them: they still have a procedure's own mode after it has ended. Stored code cannot change these settings for its caller, since both servers
+//! restore mode and character set after it. After any other statement that may have changed them, a text for which they matter is parsed only once
+//! the session has been asked.
 
 use std::borrow::Cow;
 
 use freshet_sql::Modes;
 use freshet_wire::mysql::capabilities::Status;
 
-/// Facts about how texts are read. None: it may be so or not.
+/// Settings that determine how texts are read. None: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// A later byte of a character may look like a quote or a backslash.
     pub(crate) multibyte: Option<bool>,
-    /// `"` quotes names, within which a backslash is nothing special.
+    /// `"` quotes names, within which a backslash is an ordinary character.
     pub(crate) ansi_quotes: Option<bool>,
-    /// `\` is no escape.
+    /// `\` is not an escape character.
     pub(crate) plain_backslash: Option<bool>,
-    /// `||` joins texts.
+    /// `||` concatenates strings.
     pub(crate) pipes_concat: Option<bool>,
 }
 
-/// Whether a text is read alike.
+/// Whether a text is read in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Readable {
     Yes,
-    /// If the session's settings are such.
+    /// Only with certain settings of the session.
     Perhaps,
     No,
 }
@@ -56,23 +56,23 @@ impl Reading {
         characters.max(if quotes || escapes { Readable::Perhaps } else { Readable::Yes })
     }
 
-    /// The modes by which texts are read, as far as they are known.
+    /// The SQL modes by which texts are read, as far as they are known.
     pub(crate) fn modes(self) -> Modes {
         let [ansi_quotes, plain_backslash] = [self.ansi_quotes, self.plain_backslash].map(|fact| fact == Some(true));
         Modes { ansi_quotes, plain_backslash, pipes_concat: self.pipes_concat, version: None }
     }
 
-    /// Whether every text is read alike.
+    /// Whether every text is read in the same way.
     pub(crate) fn is_known(self) -> bool {
         self.multibyte == Some(false) && self.ansi_quotes.is_some() && self.plain_backslash.is_some()
     }
 
-    /// It is known what of this text are names.
+    /// Whether the names in this text are known.
     pub(crate) fn tells_names(self, text: &[u8]) -> bool {
         self.ansi_quotes.is_some() || !text.contains(&b'"')
     }
 
-    /// It is known what operators of this text mean.
+    /// Whether the meaning of this text's operators is known.
     pub(crate) fn tells_operators(self, text: &[u8]) -> bool {
         self.pipes_concat.is_some() || !text.contains(&b'|') || !text.windows(2).any(|pair| pair == b"||")
     }
@@ -89,7 +89,7 @@ impl Reading {
         }
         let Some((_, value)) = text.split_once("sql_mode") else { return };
         self.pipes_concat = None;
-        // A mode may be a number, too.
+        // A mode may also be a number.
         let is_plain = is_plain && !value.contains(|letter: char| letter.is_ascii_digit());
         let quotes = ["ansi", "oracle", "mssql", "db2", "postgresql", "maxdb"];
         let is_named = quotes.into_iter().any(has);
@@ -102,8 +102,8 @@ impl Reading {
     }
 }
 
-/// The text without its `/* … */`, as far as they are comments under all modes: what stands in a comment is not read at all.
-/// From the first thing on whose end depends on more, a backslash in a string or any other comment, all is left as it is.
+/// The text without its `/* … */`, as far as they are comments in all modes: the contents of a comment are not read. From the first element whose end
+/// depends on more (a backslash in a string, or any other comment) on, the text is left as it is.
 pub(super) fn without_comments(text: &[u8]) -> Cow<'_, [u8]> {
     let (mut code, mut rest, mut at) = (Vec::new(), text, 0);
     while let Some(byte) = rest.get(at) {
@@ -118,7 +118,7 @@ pub(super) fn without_comments(text: &[u8]) -> Cow<'_, [u8]> {
             }
             b'/' if behind.starts_with(b"*") => {
                 let inside = behind.get(1..).unwrap_or_default();
-                // Code of some servers' versions, or a hint.
+                // Code for some server versions, or a hint.
                 let runs = matches!(inside, [b'!' | b'+', ..] | [b'M', b'!', ..]);
                 let Some(end) = inside.windows(2).position(|pair| pair == b"*/").filter(|_| !runs) else { break };
                 code.extend_from_slice(rest.get(..at).unwrap_or_default());
@@ -139,14 +139,14 @@ pub(super) fn without_comments(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(code)
 }
 
-/// The modes in `= 'mode, …'`, if that is the end.
+/// The modes in `= 'mode, …'`, if the text ends there.
 fn modes_of(value: &str) -> Option<impl Iterator<Item = &str>> {
     let list = value.trim().strip_prefix('=')?.trim().trim_end_matches([';', ' ']);
     let list = list.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])?;
     (!list.contains(['\'', '"'])).then(|| list.split(','))
 }
 
-/// Two strings side by side are one.
+/// Two adjacent strings are one string.
 fn joins_strings(text: &str) -> bool {
     let quotes: Vec<(usize, &str)> = text.match_indices(['\'', '"']).collect();
     quotes.windows(2).any(|pair| {
@@ -156,20 +156,20 @@ fn joins_strings(text: &str) -> bool {
     })
 }
 
-/// A character set may be named by the number of a collation.
+/// A character set may be given by the number of a collation.
 fn numbers_a_charset(text: &str) -> bool {
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     let words = |part: &str| part.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(is_number);
     text.split(',').any(|part| part.contains("char") && words(part))
 }
 
-/// Whether two bytes may be one character of which the second byte is, alone, one that divides texts.
+/// Whether two bytes may be one character, of which the second byte alone would be a delimiter.
 fn may_be_one(pair: &[u8]) -> bool {
     let [first, second] = *pair else { return false };
     !first.is_ascii() && matches!(second, 0x40..=0x7e) && !second.is_ascii_alphabetic() && second != b'_'
 }
 
-/// Characters of more than one byte whose later bytes may be ASCII's.
+/// Character sets with characters of more than one byte, whose later bytes may be ASCII bytes.
 pub(crate) fn is_multibyte(charset: &str) -> bool {
     matches!(charset, "big5" | "gbk" | "sjis" | "cp932" | "gb18030")
 }

@@ -1,8 +1,7 @@
-//! The connection to the database that works for a session.
+//! The connection to the database that belongs to a session.
 //!
-//! It owns the socket and what is known of the other end: what was agreed on at login, what is prepared there, and which settings are
-//! in force there. The session keeps it in one field and reaches the server through it alone, so that this state can only be used
-//! together with the socket that it describes.
+//! It owns the socket and what is known of the server's side: what was agreed at login, the prepared statements, and the settings in force. The
+//! session has it in one field and reaches the server only through it, so that this state is always used together with the socket that it describes.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,9 +22,9 @@ use crate::statement::registry::Tracking;
 /// A connection to the database.
 pub(super) struct ServerConnection {
     socket: Peer,
-    /// It takes nothing more.
+    /// The server reads nothing more.
     deaf: bool,
-    /// What the login told; the user and the plugin change with COM_CHANGE_USER.
+    /// The facts from the login; the user and the plugin change with COM_CHANGE_USER.
     pub(super) about: About,
     /// The session's entry in the list of sessions.
     pub(super) link: Arc<Link>,
@@ -35,11 +34,11 @@ pub(super) struct ServerConnection {
     pub(super) prepareds: Prepareds,
     /// The settings in force there.
     pub(super) settings: Settings,
-    /// Whether the server tells of the session's commits.
+    /// Whether the server reports the session's commits.
     pub(super) tracking: Tracking,
-    /// The number of the first packet that answers the command at hand.
+    /// The number of the first packet of the answer to the current command.
     pub(super) answer_from: u8,
-    /// What the server said to a question of Freshet's own that failed: its last words, if it ends the connection.
+    /// The server's error for a query of Freshet's own: its last message, if it ends the connection.
     pub(super) last_words: Vec<u8>,
 }
 
@@ -65,7 +64,7 @@ impl ServerConnection {
         &mut self.socket
     }
 
-    /// Who uses this connection, for the rules.
+    /// The user and the application of this connection, for the rules.
     pub(super) fn who(&self) -> Who<'_> {
         let database = self.settings.schemas.first().map_or("", |name| &**name);
         Who {
@@ -76,7 +75,7 @@ impl ServerConnection {
         }
     }
 
-    /// The context becomes the one for the rules in force.
+    /// Makes the context the one for the rules in force.
     pub(super) fn follow_rules(&mut self, shared: &Shared) {
         if let Known::Context(context, _) = &self.settings.known
             && context.rules != shared.rules.generation()
@@ -94,12 +93,12 @@ impl ServerConnection {
         };
     }
 
-    /// The socket and what the login told, for another login.
+    /// The socket and the facts from the login, for another login.
     pub(super) fn login(&mut self) -> (&mut Peer, &mut About) {
         (&mut self.socket, &mut self.about)
     }
 
-    /// Bytes that have come and are not consumed.
+    /// Received bytes that are not consumed.
     pub(super) fn received(&self) -> &[u8] {
         self.socket.input.bytes()
     }
@@ -108,7 +107,7 @@ impl ServerConnection {
         self.socket.input.consume(count);
     }
 
-    /// Appends to what is sent next.
+    /// The output buffer, to append to.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.socket.output.put(bytes);
     }
@@ -119,27 +118,27 @@ impl ServerConnection {
         put_query(self.socket.output.buffer(), self.about.capabilities, sql);
     }
 
-    /// What is sent next.
+    /// The output.
     pub(super) fn output(&mut self) -> &mut Vec<u8> {
         self.socket.output.buffer()
     }
 
-    /// So much waits to be sent that no more is to be added.
+    /// Whether the output has reached its limit.
     pub(super) fn is_high(&self) -> bool {
         self.socket.output.is_high()
     }
 
-    /// The server sends nothing more.
+    /// Whether the server has closed its direction.
     pub(super) fn has_ended(&self) -> bool {
         self.socket.ended
     }
 
-    /// The server takes nothing more. What it said before is still to be read.
+    /// The server reads nothing more. Its earlier messages are still to be read.
     pub(super) fn is_deaf(&self) -> bool {
         self.deaf
     }
 
-    /// Sends what waits, as far as the server takes it.
+    /// Sends the output, as far as the server reads it.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) {
         if self.socket.has_output()
             && let Poll::Ready(Err(_)) = self.socket.poll_send(cx)
@@ -149,13 +148,13 @@ impl ServerConnection {
         }
     }
 
-    /// An answer ends in what was received: what its last packet tells of the settings.
+    /// An answer ends in the received bytes: notes what its last packet says of the settings.
     pub(super) fn answer_ends(&mut self, done: &Done) {
         let last = self.socket.input.bytes().get(done.last.clone()).unwrap_or_default();
         self.settings.told(last, done, self.about.upstream());
     }
 
-    /// The server has forgotten what the session was.
+    /// The server has reset the session.
     pub(super) fn begin_anew(&mut self) {
         self.settings.reset();
         self.tracking = Tracking::default();

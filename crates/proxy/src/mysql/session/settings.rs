@@ -1,12 +1,11 @@
-//! What a session knows of its own settings, and how sure it is.
+//! What a session knows of its own settings, and how certain that is.
 //!
-//! Functions can change settings unseen, and most changes are not told. So Freshet asks: before a look-up, if a
-//! statement since the last question is not proven to leave all as it was. Each such statement begins a new *era*;
-//! within an era nothing changes. Until it may ask again, Freshet knows the default database from the statements that
-//! choose it, and how texts are read ([`super::reading`]).
+//! Functions can change settings unseen, and the server does not report most changes. So Freshet asks before a look-up, if a statement since the last
+//! query is not proven to leave the settings as they were. Each such statement begins a new *era*; within an era nothing changes. Until Freshet may
+//! ask again, it knows the default database from the statements that choose it, and how texts are read ([`super::reading`]).
 //!
-//! Settings are asked for and not taken from the flags of answers. MySQL 8.0.15 says AUTOCOMMIT in a session that has inherited
-//! the opposite, and what `init_connect` sets is in no flag of the login.
+//! Settings are read by a query and not taken from the flags of answers. MySQL 8.0.15 reports AUTOCOMMIT in a session that has inherited the
+//! opposite, and no flag of the login shows what `init_connect` sets.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,13 +28,13 @@ use crate::mysql::session::{Session, SessionError};
 use crate::shared::{ServerIdentity, Shared};
 use crate::statement::registry::{Statement, first_word};
 
-/// Settings by which a session sees what is run in it: in the state that answers tell, SHOW PROFILES, OPTIMIZER_TRACE.
+/// Settings by which a session can see the statements that it runs: in reported state, SHOW PROFILES, OPTIMIZER_TRACE.
 const WATCHING: [&str; 3] = ["session_track_transaction_info", "profiling", "optimizer_trace"];
 
-/// A question for the context that was sent.
+/// A query for the context that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// It asks which server it is, too.
+    /// It also asks which server it is.
     with_server: bool,
     /// The catalogue in use then.
     under: CatalogVersion,
@@ -45,32 +44,32 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) known: Known,
-    /// Counts the times at which settings may have changed.
+    /// Counts how often settings may have changed.
     pub(crate) era: u64,
-    /// The default database; empty: none, or not known.
+    /// The default database; empty: none, or unknown.
     pub(crate) schemas: Vec<Arc<str>>,
-    /// Of transactions that begin, in the era of the last question.
+    /// The isolation level of transactions that begin, in the era of the last query.
     level: Option<(Level, u64)>,
     pub(crate) temporaries: Temporaries,
     /// LOCK TABLES, or FLUSH … WITH READ LOCK.
     pub(crate) locked: bool,
     /// The next transaction may have a level of its own.
     pub(crate) one_shot: bool,
-    /// The session can see which statements are run in it, Freshet's questions too: by this setting.
+    /// The setting by which the session can see the statements that it runs, Freshet's queries too.
     pub(crate) watched: Option<&'static str>,
     /// The variable `timestamp` may be set, which sets the clock of the session.
     pub(crate) sets_clock: bool,
     /// How texts are read.
     pub(crate) reading: Reading,
-    /// Each statement is a transaction of its own, in the era of the last question.
+    /// Autocommit is on, in the era of the last query.
     autocommit: Option<(bool, u64)>,
-    /// The answer to the question for the context is owed.
+    /// The answer to the query for the context is due.
     pub(crate) asked: Option<Asked>,
-    /// Nothing was sent yet but what opens a session: settings and the beginning of a transaction.
+    /// Only statements that open a session were sent so far: settings and the beginning of a transaction.
     pub(crate) opening: bool,
-    /// The server this connection leads to.
+    /// The server that this connection leads to.
     server: Option<ServerIdentity>,
-    /// Which of the stream's identities `server` was compared with ([`Shared::identities`]), and the verdict.
+    /// Which of the stream's identities `server` was compared with ([`Shared::identities`]), and the result.
     compared: Option<(u64, Result<(), Reason>)>,
 }
 
@@ -102,7 +101,7 @@ impl Settings {
         self.known = Known::Nothing;
     }
 
-    /// As after COM_RESET_CONNECTION.
+    /// The state after COM_RESET_CONNECTION.
     pub(crate) fn reset(&mut self) {
         self.doubt();
         (self.locked, self.one_shot) = (false, false);
@@ -112,7 +111,7 @@ impl Settings {
         self.temporaries = Temporaries::default();
     }
 
-    /// Another default database.
+    /// The default database has changed.
     pub(crate) fn use_database(&mut self, name: Option<&str>) {
         self.doubt();
         self.schemas = name.filter(|name| !name.is_empty()).map(Arc::from).into_iter().collect();
@@ -137,20 +136,20 @@ impl Settings {
         if self.reading.is_known() { Quoting::Known(self.reading.modes().quotes()) } else { Quoting::Unknown }
     }
 
-    /// Whether the server surely reads the text as Freshet does.
+    /// Whether the server certainly reads the text as Freshet does.
     pub(crate) fn can_read(&self, text: &[u8]) -> bool {
         self.reading.of(text) == Readable::Yes
     }
 
-    /// Whether each statement is a transaction of its own, as the session said in this era; None: it was not asked.
+    /// Whether autocommit is on, as read in this era; None: it was not read.
     pub(crate) fn autocommits(&self) -> Option<bool> {
         self.autocommit.filter(|(_, known_in)| *known_in == self.era).map(|(autocommits, _)| autocommits)
     }
 
-    /// What the last packet of an answer tells of the session.
+    /// Notes what the last packet of an answer says of the session.
     pub(crate) fn told(&mut self, last: &[u8], done: &Done, capabilities: Capabilities) {
         let changed = done.status.is_some_and(|status| status.has(Status::SESSION_STATE_CHANGED));
-        // To prepare a statement changes nothing, whatever is said of views of another database.
+        // PREPARE changes nothing, whatever the packet says for views of another database.
         if !changed || done.prepared.is_some() || !capabilities.has(Capabilities::SESSION_TRACK) {
             return;
         }
@@ -158,7 +157,7 @@ impl Settings {
         let Ok(changes) = changes else { return self.doubt() };
         for change in changes {
             match change {
-                // MariaDB tells of it after reads of views of another one too.
+                // MariaDB also reports the database after reads of views of another one.
                 StateChange::Schema(name) if self.is_in(name) => {}
                 StateChange::Schema(name) => self.use_database(std::str::from_utf8(name).ok()),
                 StateChange::SystemVariable { name, .. } if name != b"last_gtid" && name != b"autocommit" => {
@@ -169,13 +168,12 @@ impl Settings {
         }
     }
 
-    /// A statement that changes settings was answered, with this state (None: by an error): what it means for what is known
-    /// without asking.
+    /// A statement that changes settings was answered, with this state (None: with an error): updates what is known without a query.
     pub(crate) fn changed_by(&mut self, text: &[u8], status: Option<Status>) {
         let text = String::from_utf8_lossy(&without_comments(text)).to_ascii_lowercase();
         let has = |word: &str| text.contains(word);
         self.reading.changed_by(&text, status);
-        // `SET TRANSACTION …`, `SET @@transaction_isolation = …`; the word alone may be that of a value.
+        // `SET TRANSACTION …`, `SET @@transaction_isolation = …`; the word alone may be part of a value.
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '$');
         let words: Vec<&str> = text.split(|letter| !is_part(letter)).filter(|word| !word.is_empty()).collect();
         let bare = words.windows(2).any(|pair| pair == ["set", "transaction"]);
@@ -186,7 +184,7 @@ impl Settings {
         self.one_shot |= bare || commented || of_next.into_iter().any(has);
     }
 
-    /// Code was run of which no more is known than its words; None: not even these.
+    /// Code was run of which only the words are known; None: not even these.
     pub(crate) fn ran(&mut self, code: Option<&Code>) {
         self.reading = Reading::default();
         let kind = code.filter(|code| !code.has_odd_names()).and_then(Code::single);
@@ -195,7 +193,7 @@ impl Settings {
         }
         self.schemas.clear();
         let words = code.map(words).filter(|words| !words.contains("prepare") && !words.contains("execute"));
-        // What is not known may do all of it.
+        // Unknown code may do all of it.
         let says = |word: &str| words.as_ref().is_none_or(|words| words.contains(word));
         self.one_shot |= words.is_none() || code.is_some_and(Code::sets_next_transaction);
         self.locked |= words.as_ref().is_none_or(locks_tables);
@@ -203,7 +201,7 @@ impl Settings {
         self.sets_clock |= says("timestamp");
     }
 
-    /// The same of several statements in one text, whose SET statements [`Self::changed_by`] finds.
+    /// The same for several statements in one text, whose SET statements [`Self::changed_by`] finds.
     pub(crate) fn ran_several(&mut self, code: &Code) {
         self.locked |= locks_tables(&words(code));
         self.reading = Reading::default();
@@ -231,7 +229,7 @@ fn words(code: &Code) -> HashSet<&str> {
     code.words().collect()
 }
 
-/// It may say LOCK TABLES, FLUSH TABLES … WITH READ LOCK, or FLUSH TABLES … FOR EXPORT.
+/// Whether it may contain LOCK TABLES, FLUSH TABLES … WITH READ LOCK, or FLUSH TABLES … FOR EXPORT.
 fn locks_tables(words: &HashSet<&str>) -> bool {
     let says = |word: &str| words.contains(word);
     (says("table") || says("tables")) && (says("lock") || (says("flush") && says("export")))
@@ -244,14 +242,14 @@ impl Session {
         self.settle_question().await
     }
 
-    /// Asks ahead of the command that is sent next, in the same packet of the network, and without waiting.
+    /// Asks before the command that is sent next, in the same network packet, without waiting.
     pub(crate) fn put_question(&mut self) {
         let with_server = self.server.settings.server.is_none();
         self.server.settings.asked = Some(Asked { with_server, under: self.shared.catalog_version() });
         self.server.put_query(question(&self.server.about.version, with_server).as_bytes());
     }
 
-    /// Takes the answer, if one is owed.
+    /// Takes the answer, if one is due.
     pub(crate) async fn settle_question(&mut self) -> Result<(), SessionError> {
         let Some(Asked { with_server, under }) = self.server.settings.asked.take() else { return Ok(()) };
         let mut said = self.hear().await?;
@@ -288,12 +286,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether each statement is a transaction of its own, as far as that is known without asking.
+    /// Whether autocommit is on, as far as that is known without a query.
     pub(crate) fn autocommits(&self) -> bool {
         self.status.has(Status::AUTOCOMMIT) && self.server.settings.autocommits() != Some(false)
     }
 
-    /// The first row of the answer to a question of Freshet's own; None if it failed or is no text.
+    /// The first row of the answer to a query of Freshet's own; None if it failed or is not text.
     async fn hear(&mut self) -> Result<Option<Said>, SessionError> {
         let (first, last_words) =
             (std::mem::replace(&mut self.server.answer_from, 1), std::mem::take(&mut self.server.last_words));
@@ -301,7 +299,7 @@ impl Session {
         let done = self.follow(Kind::Query, To::Own(&mut answer)).await;
         self.server.answer_from = first;
         if matches!(done, Err(SessionError::UpstreamEnded)) {
-            self.client.output.put(&last_words); // why it ended, perhaps
+            self.client.output.put(&last_words); // they may say why the connection ended
         }
         let done = done?;
         if done.error.is_some() {
@@ -318,8 +316,7 @@ impl Session {
         Ok(Some(Said { row, collation: definition.and_then(result::collation_of) }))
     }
 
-    /// Asks for the context if a text can be read only by who knows it, and nothing is lost by asking.
-    /// `whole`: it is not just its beginning.
+    /// Asks for the context if the text can be parsed only with it, and the query does no harm. `whole`: the text is complete.
     pub(crate) async fn ask_to_read(&mut self, text: &[u8], whole: bool) -> Result<(), SessionError> {
         if !matches!(self.server.settings.known, Known::Nothing) {
             return Ok(());
@@ -337,7 +334,7 @@ impl Session {
         if matches!(self.allowed(), Allowed::Ask) { self.ask_context().await } else { Ok(()) }
     }
 
-    /// Whether a statement may ask what the one before left, or is followed by one that asks what a SELECT before it left.
+    /// Whether a statement may read the diagnostics of the one before it, or is followed by one that reads those of an earlier SELECT.
     fn is_after_something(&self, text: &[u8]) -> bool {
         let head = text.to_ascii_lowercase();
         let says = |word: &str| head.windows(word.len()).any(|window| window == word.as_bytes());
@@ -348,7 +345,7 @@ impl Session {
         !known || leaves || ["found_rows", "row_count", "warning_count", "error_count"].into_iter().any(says)
     }
 
-    /// What a text is, if the server surely reads it as Freshet does.
+    /// The statement of a text, if the server certainly reads it as Freshet does.
     pub(crate) fn statement(&self, text: &[u8]) -> Result<Arc<Statement>, Reason> {
         let text = freshet_sql::without_outer_comments(text);
         if !self.server.settings.can_read(text) {
@@ -357,7 +354,7 @@ impl Session {
         self.shared.registry.statement_under(self.modes(), text)
     }
 
-    /// What decides how the session's texts are read.
+    /// The settings that determine how the session's texts are read.
     pub(crate) fn modes(&self) -> Modes {
         let version = &self.server.about.version;
         let version = version.number.map(|number| Version { is_mariadb: version.is_mariadb, number });
@@ -365,10 +362,10 @@ impl Session {
     }
 }
 
-/// The answer to a question of Freshet's own.
+/// The answer to a query of Freshet's own.
 struct Said {
     row: Vec<Option<String>>,
-    /// Number of its first column's collation, if the server has told it.
+    /// The collation number of its first column, if the server has sent it.
     collation: Option<u16>,
 }
 
@@ -377,7 +374,7 @@ pub(crate) fn put_query(out: &mut Vec<u8>, capabilities: Capabilities, sql: &[u8
     packet::put_with(out, &mut 0, |out| {
         out.push(command::QUERY);
         if capabilities.has(Capabilities::QUERY_ATTRIBUTES) {
-            out.extend_from_slice(&[0, 1]); // none, in one set
+            out.extend_from_slice(&[0, 1]); // no query attributes, in one set
         }
         out.extend_from_slice(sql);
     });

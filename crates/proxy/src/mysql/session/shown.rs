@@ -1,4 +1,4 @@
-//! What the rows of an answer tell of the rows that matter to it, and how they are written.
+//! The dependencies that the rows of an answer show, and the formats of these rows.
 
 use freshet_sql::{Bound, Field, JoinKeys};
 use freshet_types::Tag;
@@ -8,7 +8,7 @@ use freshet_wire::mysql::rows::{self, Rows};
 
 use crate::session::answer_tags::AnswerTags;
 
-/// What they tell, and how they are written.
+/// These dependencies, and the formats.
 #[derive(Debug)]
 pub(crate) struct Shown {
     tags: AnswerTags,
@@ -16,13 +16,13 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Takes from what an execution depends on what its answer will tell.
+    /// Takes from the dependencies of an execution those that its answer will show.
     pub(crate) fn of(bound: &mut Bound, form: Form) -> Option<Box<Self>> {
         AnswerTags::of(bound).map(|tags| Box::new(Self { tags, form }))
     }
 
-    /// The deferred tags of a whole answer, which may bound the rows whose keys are to be read. What cannot be read is told as a row of
-    /// no values.
+    /// The deferred tags of a whole answer, which may also bound the rows whose keys are read. A row that cannot be parsed counts as a row without
+    /// values.
     pub(crate) fn tags(&self, frames: &[u8], capabilities: Capabilities, join_keys: Option<&mut JoinKeys>) -> Vec<Tag> {
         let answer = Rows::of(frames, capabilities, self.form).ok();
         let packets: &[&[u8]] = answer.as_ref().map_or(&[&[]], Rows::packets);

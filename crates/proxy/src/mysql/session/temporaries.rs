@@ -1,15 +1,15 @@
 //! The temporary tables that a session may have.
 //!
-//! No server lists them, and one hides the table of its name, in views too. So the session remembers the names: of those that it
-//! creates, and of those that code may have made which it ran (`freshet_sql::Code`). What reads a table of such a name
-//! passes; all else is served. Once code was run that may have made any, everything passes until the session is reset.
+//! No server lists them, and a temporary table hides another one with its name, in views, too. So the session remembers the names: of those that it
+//! creates, and of those that the code it ran may have made (`freshet_sql::Code`). Statements that read a table with such a name pass; all others are
+//! served. After code that may have made a table with any name, everything passes until the session is reset.
 //!
 //! What stored code may make, the catalogue says, and it may be older than the code that was run, or lack that of locked tables. So such code is *pending* until
 //! the catalogue shows all that was defined before the session's last answer; meanwhile nothing is served or kept. By then
 //! the code may be gone again. So what was run makes what it makes by the catalogue before it or by the one behind it, if stored code
 //! has changed once between them at most, and not by the session itself; else it may have made any.
 //!
-//! Sessions without temporary tables pay for a look at two empty lists with each hit.
+//! Sessions without temporary tables only check two empty lists at each hit.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ use crate::mysql::session::mark::Mark;
 use crate::mysql::session::named::Named;
 use crate::statement::registry::{NormalizedQuery, Statement, first_word};
 
-/// Reads the words of a statement on its way.
+/// Parses the words of a statement while it is forwarded.
 #[derive(Debug)]
 pub(crate) struct Reading {
     scanner: CodeScanner,
-    /// Bytes of heads that are no text.
+    /// Bytes of packet headers, which are not text.
     skip: usize,
 }
 
 impl Reading {
-    /// `skip`: bytes behind the first packet's head that are no text.
+    /// `skip`: bytes after the first packet's header that are not text.
     pub(crate) fn new(quoting: Quoting, skip: usize) -> Self {
         Self { scanner: CodeScanner::new(quoting), skip }
     }
 
-    /// A packet begins, with its head.
+    /// A packet begins, with its header.
     pub(crate) fn packet(&mut self, bytes: &[u8]) {
         self.skip += HEADER_BYTES;
         self.feed(bytes);
@@ -54,19 +54,19 @@ impl Reading {
     }
 }
 
-/// Names that are remembered; with more it may be any.
+/// Limit of remembered names; with more, any name counts.
 const NAMES_MAX: usize = 256;
-/// Pieces of code that wait for the catalogue one by one; more are one piece.
+/// Limit of pieces of code that wait for the catalogue one by one; more of them count as one.
 const PENDING_MAX: usize = 64;
 
-/// Whether a definition in these words may make, change or drop code, or give a table the code of another.
+/// Whether a definition with these words may make, change or drop code, or give a table the code of another.
 fn names_code(code: &Code) -> bool {
     const KINDS: [&str; 9] =
         ["view", "procedure", "function", "trigger", "event", "package", "database", "schema", "rename"];
     code.words().any(|word| KINDS.contains(&word))
 }
 
-/// Whether a definition may have made or changed code: all but those of plain tables and their indexes.
+/// Whether a definition may have made or changed code: all but those of ordinary tables and their indexes.
 pub(crate) fn may_define_code(statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
     let of_tables =
         |word: &str| ["create", "alter", "drop", "truncate"].iter().any(|first| first.eq_ignore_ascii_case(word));
@@ -89,7 +89,7 @@ struct Temporary {
 #[derive(Debug)]
 struct Pending {
     code: Arc<Code>,
-    /// What it makes by the catalogue before it, if that was complete.
+    /// The tables that it makes by the catalogue before it, if that was complete.
     made: Made,
     /// Of that catalogue: see [`Catalog::code_changes`].
     changes: u64,
@@ -108,7 +108,7 @@ impl Pending {
         self.made.add(&later.made);
     }
 
-    /// What it may have made.
+    /// The tables that it may have made.
     fn judged(&self, catalog: &Catalog) -> Made {
         if catalog.code_changes.saturating_sub(self.changes) > 1 {
             return Made::Any;
@@ -124,40 +124,40 @@ impl Pending {
 pub(crate) struct Temporaries {
     tables: Vec<Temporary>,
     pending: Vec<Pending>,
-    /// There may be any.
+    /// There may be a table with any name.
     any: bool,
     named: Named,
 }
 
 impl Temporaries {
-    /// There are none for sure.
+    /// Whether there are certainly none.
     pub(crate) fn are_none(&self) -> bool {
         self.tables.is_empty() && self.pending.is_empty() && !self.any
     }
 
-    /// The code that the last statement has run, if it is an EXECUTE and that is known.
+    /// The code that the last statement has run, if it is an EXECUTE and the code is known.
     pub(crate) fn run(&self) -> Option<&Arc<Code>> {
         self.named.run()
     }
 
-    /// There may be any.
+    /// Whether there may be a table with any name.
     pub(crate) fn may_be_any(&self) -> bool {
         self.any
     }
 
-    /// Whether there is one of this name for sure or perhaps; None: of a name that is not known.
+    /// Whether there is, or may be, a table with this name; None: if its name is not known.
     pub(crate) fn may_hide(&self, name: Option<&str>) -> bool {
         !self.are_none() && (self.any || !self.pending.is_empty() || name.is_none_or(|name| self.hide(name)))
     }
 
-    /// Whether there may be one of this name, as far as names are known.
+    /// Whether there may be a table with this name, as far as names are known.
     pub(crate) fn hide(&self, name: &str) -> bool {
         self.tables.iter().any(|table| table.name.eq_ignore_ascii_case(name))
     }
 
     /// Code was run.
     fn ran(&mut self, code: Arc<Code>, before: Option<&Arc<Catalog>>) {
-        // An older one of the same was run before more definitions.
+        // An older run of the same code came before more definitions.
         if self.any || self.pending.iter().any(|pending| pending.code == code) {
             return;
         }
@@ -169,26 +169,26 @@ impl Temporaries {
         }
     }
 
-    /// The session has defined something: what was run before may be gone.
+    /// The session has defined something: code that was run before may have been dropped.
     fn defined(&mut self, code: &Code) {
         if !self.pending.is_empty() && names_code(code) {
             self.become_any();
         }
     }
 
-    /// It is not known what was run.
+    /// Unknown code was run.
     pub(crate) fn become_any(&mut self) {
         *self = Self { any: true, ..Self::default() };
     }
 
-    /// One was created.
+    /// A table was created.
     fn created(&mut self, schemas: &[Arc<str>], (schema, name): &TableName) {
         let schema = schema.as_deref().map(Arc::from).or_else(|| schemas.first().cloned());
         self.add(Temporary { schema, name: name.clone() });
     }
 
     fn add(&mut self, table: Temporary) {
-        // Letters of other alphabets have cases that are not compared here.
+        // Case of letters beyond ASCII is not compared here.
         if self.any || !table.name.is_ascii() || self.tables.len() >= NAMES_MAX {
             return self.become_any();
         }
@@ -205,7 +205,7 @@ impl Temporaries {
         }
     }
 
-    /// Tables got other names, which are among the words of this code if they are plain.
+    /// Tables were renamed; the new names are among the words of this code, if they are plain.
     fn renamed(&mut self, code: &Code) {
         if self.are_none() {
             return;
@@ -218,7 +218,7 @@ impl Temporaries {
         }
     }
 
-    /// The catalogue shows what the pending code is. Whether it may have set what holds for the next transaction only.
+    /// The catalogue shows what the pending code makes. Returns whether it may have set something for the next transaction only.
     fn judge(&mut self, catalog: &Catalog) -> bool {
         let mut sets_next = false;
         for pending in std::mem::take(&mut self.pending) {
@@ -238,9 +238,9 @@ impl Temporaries {
 }
 
 impl Session {
-    /// A statement is about to be sent: what is known of the code that it may run.
+    /// A statement is about to be sent: notes what is known of the code that it may run.
     pub(crate) fn note_code(&mut self, mark: Mark, statement: Option<&Arc<Statement>>) {
-        // The sooner, the fewer definitions lie between.
+        // The earlier, the fewer definitions lie in between.
         let _ = self.judge_pending();
         if self.shows_own_definitions(self.shared.catalog_version()) {
             self.definitions.are_shown();
@@ -249,13 +249,13 @@ impl Session {
         self.at_hand.code_before = runs.then(|| self.shared.catalog.load_full());
     }
 
-    /// What Freshet takes for strings may be names.
+    /// Strings, as Freshet reads them, may be names.
     fn may_quote_names(&self, statement: &Statement) -> bool {
         let is_known = self.server.settings.reading.ansi_quotes == Some(statement.modes.ansi_quotes);
         !is_known && statement.text().contains(&b'"')
     }
 
-    /// A statement was answered: what it may have made. `failed`: by an error.
+    /// A statement was answered: notes the tables that it may have made. `failed`: with an error.
     pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, failed: bool) {
         let (unread, before) = (self.at_hand.unread.take(), self.at_hand.code_before.take());
         let Some(statement) = statement else {
@@ -307,7 +307,7 @@ impl Session {
         }
     }
 
-    /// Code was run of which it is not known yet what it has made, or it may be anything.
+    /// Code was run, and it is not yet known which tables it has made, or it may have made any.
     pub(crate) fn undecided(&mut self) -> Option<Reason> {
         self.judge_pending().err()
     }
@@ -330,7 +330,7 @@ impl Session {
         if self.server.settings.temporaries.any { Err(Reason::MayHaveTemporary) } else { Ok(()) }
     }
 
-    /// Why a result of this query may not be served or kept, if temporary tables are why.
+    /// The reason for which a result of this query must not be served or cached because of temporary tables.
     pub(crate) fn reads_temporary(&mut self, query: &NormalizedQuery) -> Result<(), Reason> {
         if self.server.settings.temporaries.are_none() {
             return Ok(());

@@ -26,16 +26,16 @@ use crate::session::body::Body;
 use crate::session::lookup::Decision;
 use crate::statement::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
 
-/// Of a long statement so much is waited for.
+/// The part of a long statement that is received before it is forwarded.
 const HEAD_BYTES: usize = 512;
 
-/// The number of the error for a statement that the user may not run on a table.
+/// Code of the error that the user may not run a statement on a table.
 const TABLE_ACCESS_DENIED: u16 = 1142;
 
 /// First words of statements that write rows.
 const ROW_WRITES: [&str; 4] = ["insert", "replace", "update", "delete"];
 
-/// What becomes of a statement.
+/// What to do with a statement.
 pub(crate) struct Decided {
     /// None: it is not known, or has been answered.
     pub(crate) statement: Option<Arc<Statement>>,
@@ -54,13 +54,13 @@ impl Decided {
         Self { statement, decision: Decision::Pass(reason) }
     }
 
-    /// Another session has begun to fill the same result since it was looked up.
+    /// Another session has begun to fill the same result since the look-up.
     pub(crate) fn joins(&self) -> bool {
         matches!(self.decision, Decision::Pass(Reason::FillInFlight))
     }
 }
 
-/// Of a statement whose words alone are known.
+/// For a statement of which only the words are known.
 fn mark_of_words(code: Option<&Code>) -> Mark {
     let of_rows = |word: &str| word == "select" || ROW_WRITES.contains(&word);
     if code.and_then(Code::single).is_some_and(of_rows) { Mark::LONG } else { Mark::UNKNOWN }
@@ -78,7 +78,7 @@ impl Session {
         self.carry_out(decision?, command, Kind::Query).await
     }
 
-    /// A statement that is longer than what is analysed: only its words are read, on their way.
+    /// Handles a statement that is too long to be analysed: only its words are parsed while it is forwarded.
     async fn query_long(&mut self, command: Command) -> Result<(), SessionError> {
         self.count_passed(&Reason::TooLong);
         self.replay_hit(&[]).await?;
@@ -102,7 +102,7 @@ impl Session {
         self.after(&mark, None, &done, was).await
     }
 
-    /// Does what was decided.
+    /// Carries out the decision.
     pub(crate) async fn carry_out(
         &mut self,
         decided: Decided,
@@ -198,7 +198,7 @@ impl Session {
         let Ok(query) = Query::parse(payload, self.capabilities()) else {
             self.replay_hit(&[]).await?;
             self.at_hand.unread = Some(self.unread(payload));
-            return Ok(Decided::pass(None, Reason::NotParsed)); // the server says so in its own words
+            return Ok(Decided::pass(None, Reason::NotParsed)); // the server reports the error
         };
         let text = freshet_sql::without_outer_comments(query.text);
         if text.len() != query.text.len() {
@@ -208,7 +208,7 @@ impl Session {
             return Ok(Decided::hit());
         }
         let execution = Execution::Text(text);
-        // A hit needs nothing but its key.
+        // A hit needs only its key.
         let mut found = match self.allowed() {
             Allowed::Cache(context) if !query.has_attributes => {
                 self.find(context, execution, packet, Kind::Query).await
@@ -238,7 +238,7 @@ impl Session {
         }
         if self.decide_to_ask(&statement) && !query.has_attributes {
             self.ask_context().await?;
-            // By what is known now it may be another one.
+            // With the present knowledge it may be another statement.
             statement = self.statement(text).unwrap_or(statement);
             found = match self.allowed() {
                 Allowed::Cache(context) => self.find(context, execution, packet, Kind::Query).await,
@@ -261,8 +261,8 @@ impl Session {
         Ok(decision)
     }
 
-    /// Whether the session's context is to be asked for before this statement: not before MariaDB's VALUES, which leaves the number of
-    /// rows that a SELECT before it has found.
+    /// Whether to ask for the session's context before this statement: not before MariaDB's VALUES, which leaves the number of rows found by an
+    /// earlier SELECT unchanged.
     pub(crate) fn decide_to_ask(&mut self, statement: &Statement) -> bool {
         let template = &statement.query.template;
         let reads = template.effect() == Effect::Pure && self.refusal_of(statement).is_none();
@@ -282,7 +282,7 @@ impl Session {
             match found {
                 Decision::Hit(entry) => return self.answer_found(&entry, packet, kind),
                 Decision::Fill(()) => {
-                    // One fill is waited for, not one after the other.
+                    // The look-up waits for one fill, not for one after the other.
                     if joined || !self.join().await {
                         return Decision::Fill(Joined(joined));
                     }
@@ -312,14 +312,14 @@ impl Session {
         Decision::Hit(())
     }
 
-    /// What another session has begun to fill since the look-up is waited for as if it had been there before. Rare, so that its future
-    /// has a place of its own.
+    /// If another session has begun a fill since the look-up, waits for it as if it had been there before. This is rare, so its future has a place of
+    /// its own.
     pub(crate) async fn find_again(&mut self, execution: Execution<'_>, packet: &[u8], kind: Kind) -> bool {
         let Allowed::Cache(context) = self.allowed() else { return false };
         matches!(self.find(context, execution, packet, kind).await, Decision::Hit(()))
     }
 
-    /// The statement goes upstream: whether its answer is kept.
+    /// The statement is sent to the server: decides whether its answer is cached.
     pub(crate) async fn settle(
         &mut self,
         statement: Arc<Statement>,
@@ -365,7 +365,7 @@ impl Session {
     /// take none.
     fn takes_snapshot_surely(&self, statement: &Statement, bound: Option<&Bound<'_>>) -> Option<CatalogVersion> {
         let Known::Context(context, _) = &self.server.settings.known else { return None };
-        // What it names the session may have defined a moment ago.
+        // The session may have just defined the objects that it names.
         let is_behind = self.shared.cache.catalog_as_of() < self.watermark.get().catalog_since;
         let is_known = context.obstacle.is_none() && context.schemas == self.server.settings.schemas;
         if !self.transaction.wants_snapshot() || is_behind || !is_known {
@@ -398,7 +398,7 @@ impl Session {
         }
     }
 
-    /// Answers a statement that is for Freshet itself.
+    /// Answers a statement for Freshet itself.
     async fn answer_admin(&mut self, admin: &Result<Admin, String>, form: Form) -> Result<(), SessionError> {
         self.at_hand.trace = None;
         if matches!(admin, Ok(Admin::ExplainCache(_))) && matches!(self.allowed(), Allowed::Ask) {

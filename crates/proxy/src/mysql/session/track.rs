@@ -1,12 +1,11 @@
 //! Which commit an OK packet acknowledges.
 //!
-//! A server that is asked to says so in the packet itself (`session_track_gtids`; in MariaDB the variable `last_gtid` among
-//! those that are tracked), and the acknowledgement waits for that commit alone: no end of the binlog has to be read. Only
-//! sessions that write are made to say it, by a statement that goes ahead of the first write in the same packet of the
-//! network, and whose answer the client does not hear; nor does it hear of the commits ([`freshet_wire::mysql::track`]).
+//! A server can report the commit in the packet itself (`session_track_gtids`; in MariaDB the tracked variable `last_gtid`). Then the acknowledgement
+//! waits for that commit only, and no log end has to be read. Only sessions that write switch this on, by a statement that is sent before the first
+//! write in the same network packet. The client does not see the answer to that statement, nor the reported commits ([`freshet_wire::mysql::track`]).
 //!
-//! MySQL is not asked, but understood where it tells by the operator's or the client's wish: 8.0.15 crashes when
-//! a session has switched it on, off, been reset (COM_RESET_CONNECTION, COM_CHANGE_USER), switches it on again and writes.
+//! On MySQL, Freshet does not switch it on, but reads the reports if the operator or the client has done so: 8.0.15 crashes when a session has
+//! switched it on and off, is reset (COM_RESET_CONNECTION, COM_CHANGE_USER), switches it on again and writes.
 //!
 //! | tracking | means |
 //! |---|---|
@@ -14,8 +13,8 @@
 //! | `On` | it was, and is told otherwise before a statement that might show it, or run others that do |
 //! | `Theirs` | it tells already, or the client has named these settings: it is left alone |
 //!
-//! Whatever is not told so waits for a log end, as ever ([`super::hold`]): after an error, which carries no state;
-//! results that end in EOF packets, which do not either, so that the next OK may tell of older commits; DDL.
+//! An acknowledgement without a report waits for a log end ([`super::waiting`]): after an error, which carries no state; after results that end in
+//! EOF packets, which carry none either, so that the next OK may report older commits; after DDL.
 
 use std::sync::Arc;
 
@@ -32,22 +31,22 @@ use crate::mysql::session::{Session, SessionError};
 use crate::session::commit_wait::Touched;
 use crate::statement::registry::{Statement, Tracking, first_word};
 
-/// Has commits told. Where they are told already it fails: NULL is no value.
+/// Switches the reports on. If they are on already, it fails: NULL is not a valid value.
 const TELL: &str = "SET SESSION session_track_system_variables = IF(@@session_track_system_variables = '*' \
      OR FIND_IN_SET('last_gtid', @@session_track_system_variables), NULL, \
      CONCAT(@@session_track_system_variables, ',last_gtid'))";
-/// Has them told no more; all else is as it was, since the server keeps the list in order.
+/// Switches them off. The other settings stay as they are, since the server keeps the list in order.
 const TELL_NO_MORE: &str = "SET SESSION session_track_system_variables = TRIM(BOTH ',' FROM \
      REPLACE(CONCAT(',', @@session_track_system_variables, ','), ',last_gtid,', ','))";
 
 /// What a session knows of its own commits.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
-    /// The answer to a statement of Freshet's own is owed, and this is so after it, if it is an OK.
+    /// The answer to a statement of Freshet's own is due; this is the state after it, if it is an OK.
     owed: Option<Tracking>,
-    /// What the answer at hand has told.
+    /// The commits that the current answer has reported.
     told: Told,
-    /// The next OK may tell of commits that were made before.
+    /// The next OK may report commits that were made before.
     stale: bool,
 }
 
@@ -60,13 +59,13 @@ pub(crate) struct Told {
 }
 
 impl Session {
-    /// What of the session's state the client is not shown.
+    /// The parts of the session's state that the client is not shown.
     pub(crate) fn hidden(&self) -> Hidden {
         let all = self.server.about.tracks && !self.server.about.capabilities.has(Capabilities::SESSION_TRACK);
         Hidden { all, commits: self.server.tracking == Tracking::On }
     }
 
-    /// A statement is about to be sent (None: it is not known which): the server may have to be asked before.
+    /// A statement is about to be sent (None: an unknown one): the reports may have to be switched first.
     pub(crate) fn tune(&mut self, statement: Option<&Arc<Statement>>) {
         if !self.server.about.tracks
             || !self.server.about.version.is_mariadb
@@ -88,8 +87,7 @@ impl Session {
         self.server.put_query(if next == Tracking::On { TELL } else { TELL_NO_MORE }.as_bytes());
     }
 
-    /// Whether the server is to be asked before this statement, which may write. Not where that could be noticed: warnings
-    /// would be gone.
+    /// Whether to switch the reports on before this statement, which may write. Not if the client could notice: warnings would be lost.
     fn is_to_track(&self, statement: &Statement) -> bool {
         let settings = &self.server.settings;
         is_dml(first_word(&statement.query.text))
@@ -98,7 +96,7 @@ impl Session {
             && self.shared.cache.epoch().is_some()
     }
 
-    /// Takes the answer that is owed. An error is returned, since it may be the server's last word.
+    /// Takes the answer that is due. An error is returned, since it may be the server's last message.
     pub(crate) async fn settle_owed(&mut self) -> Result<Vec<u8>, SessionError> {
         let Some(next) = self.track.owed.take() else { return Ok(Vec::new()) };
         let first = std::mem::replace(&mut self.server.answer_from, 1);
@@ -109,7 +107,7 @@ impl Session {
         Ok(if done.error.is_some() { answer } else { Vec::new() })
     }
 
-    /// Puts a part of an answer into the client's output, of which these packets tell of changes in the session.
+    /// Adds a part of an answer to the client's output; these of its packets report changes of the session.
     pub(crate) fn put_shown(&mut self, count: usize, changes: &[std::ops::Range<usize>]) {
         let bytes = self.server.received().get(..count).unwrap_or_default();
         let hidden = self.hidden();
@@ -132,7 +130,7 @@ impl Session {
         self.client.output.put(bytes.get(at..).unwrap_or_default());
     }
 
-    /// What the answer has told of commits; None if it may not be all, or not of this answer alone.
+    /// The commits that the answer has reported; None if they may be incomplete, or not from this answer alone.
     pub(crate) fn take_told(&mut self, mark: Mark, done: &Done) -> Option<Told> {
         let told = std::mem::take(&mut self.track.told);
         let (failed, was_stale) = (done.error.is_some(), self.track.stale);
@@ -142,36 +140,36 @@ impl Session {
         (all && self.server.about.tracks && mark.effect != Effect::Definition).then_some(told)
     }
 
-    /// Holds the acknowledgement of what may have committed.
+    /// Begins the commit wait of a statement that may have committed.
     pub(crate) async fn acknowledge(&mut self, told: Option<Told>, touched: &Touched, written: Written<'_>) {
         let Written { mark, statement, done, was } = written;
         let told = told.filter(|told| !told.gtids.is_empty() || self.wrote_nothing(mark, done, was));
         if told.as_ref().is_some_and(|told| told.gtids.is_empty()) {
             return;
         }
-        // All that the session has read by now was in the log before this commit was.
+        // All that the session has read so far was in the log before this commit.
         let word = statement.map_or("", |statement| first_word(&statement.query.text));
         let commits_last = is_dml(word) || word.eq_ignore_ascii_case("commit");
         let commits_last = commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write;
-        if self.skip_if_free(touched) {
+        if self.skip_commit_wait(touched) {
             self.watermark.set_committed(told.filter(|_| commits_last).map(|told| told.gtids).unwrap_or_default());
             return;
         }
-        let Some(told) = told else { return self.hold().await };
-        let end = self.hold_for(&told.gtids).await;
+        let Some(told) = told else { return self.wait_for_stream().await };
+        let end = self.wait_for_commits(&told.gtids).await;
         if let Some(end) = end.filter(|_| commits_last) {
             self.watermark.set_end(end);
         }
     }
 
-    /// What was told of the session's last commit, which was not held, is its watermark once the stream has applied it.
+    /// The reported commit of the session, for which there was no commit wait, is its watermark once the stream has applied it.
     pub(crate) fn settle_committed(&mut self) {
         if let Some(end) = self.applied_end(self.watermark.committed()) {
             self.watermark.committed_until(end);
         }
     }
 
-    /// A single statement that would have told of its commit, and has changed no row.
+    /// Whether this is a single statement that would have reported its commit, and has changed no row.
     fn wrote_nothing(&self, mark: Mark, done: &Done, was: Status) -> bool {
         self.server.tracking == Tracking::On
             && mark.effect == Effect::Write
@@ -181,7 +179,7 @@ impl Session {
             && !self.status.has(Status::IN_TRANS)
     }
 
-    /// Where the stream has passed all these commits, which it has applied; with its epoch.
+    /// The position at which the stream has applied all these commits, with its epoch.
     pub(crate) fn applied_end(&self, gtids: &[Gtid]) -> Option<End> {
         let epoch = self.shared.cache.epoch()?;
         let lsn = self.shared.ends.end_of(gtids).filter(|lsn| *lsn > Lsn(0))?;
@@ -189,7 +187,7 @@ impl Session {
     }
 }
 
-/// What may have committed, and how it was answered.
+/// A statement that may have committed, and its answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Written<'a> {
     pub(crate) mark: Mark,

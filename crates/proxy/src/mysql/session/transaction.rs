@@ -1,8 +1,7 @@
-//! Transactions: which of their reads may come from the cache.
+//! Transactions: which of their reads may be served from the cache.
 //!
-//! The server's status flags say whether a transaction is open; the session is asked whether each statement is one of its own
-//! (`settings`). What opened it, and what has been done in it, is known from the statements. A transaction of which nothing is
-//! known passes.
+//! The server's status flags show whether a transaction is open, and the session's settings whether autocommit is on (`settings`). The statement that
+//! opened it, and its statements so far, are known from their texts. Statements of an unknown transaction pass.
 //!
 //! | level | from the cache |
 //! |---|---|
@@ -10,12 +9,11 @@
 //! | REPEATABLE READ | not the first read, which takes the snapshot. Later ones, until the first write, if the entry was read before a position that was proven visible before the snapshot was taken (lo), and the stream has passed an end of the binlog that was asked for after it surely had been (hi): the commits that matter to the entry are then exactly those of the snapshot |
 //! | READ UNCOMMITTED, SERIALIZABLE | nothing |
 //!
-//! A snapshot is taken by the first consistent read of InnoDB, not by the first statement: it is *possible* with any
-//! statement that reads, and *sure* once one that must have read a table has returned a row, or must have read it even so
-//! ([`freshet_sql::Template::surely_takes_snapshot`]). lo is read before the first
-//! possible one, hi after the first sure one. What is sure rests on the catalogue that was in use: another session may just have
-//! made another table of that name. So before the first hit within the snapshot, which the stream has passed by then, that
-//! catalogue must have shown all that was defined before the answer.
+//! A snapshot is taken by the first consistent read of InnoDB, not by the first statement. It is *possible* with any statement that reads. It is
+//! *certain* once a statement that must have read a table has returned a row, or must have read a table in any case
+//! ([`freshet_sql::Template::surely_takes_snapshot`]). lo is read before the first possible one, hi after the first certain one. Certainty depends on
+//! the catalogue in use: another session may just have made another table with that name. So before the first hit within the snapshot, which the
+//! stream has passed by then, that catalogue must have shown all that was defined before the answer.
 
 use std::sync::Arc;
 
@@ -32,39 +30,39 @@ use crate::mysql::session::settings::Settings;
 use crate::session::commit_wait::Touched;
 use crate::statement::registry::Statement;
 
-/// A transaction, or the room for one if each statement is not one of its own.
+/// A transaction, or the place for one if autocommit is off.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// None: it was not understood how it began.
+    /// None: the statement that began it was not understood.
     began_in: Option<u64>,
-    /// Once it is known.
+    /// None: not known yet.
     level: Option<Level>,
-    /// Something in it may have written.
+    /// A statement of it may have written.
     pub(crate) wrote: bool,
-    /// Something in it may have taken the snapshot.
+    /// A statement of it may have taken the snapshot.
     used: bool,
-    /// What was proven visible before that.
+    /// The commits that were proven visible before that.
     lo: Option<Proven>,
-    /// The snapshot was surely taken by then.
+    /// When the snapshot was certainly taken.
     taken: Option<Nanos>,
-    /// That is so if this catalogue showed all that was defined by then.
+    /// The certainty holds if this catalogue showed all that was defined by then.
     taken_by: Option<CatalogVersion>,
 }
 
-/// Where a session stands.
+/// The transaction state of a session.
 #[derive(Debug, Default)]
 pub(crate) struct TransactionState {
-    /// None: each statement is a transaction of its own.
+    /// None: autocommit is on.
     block: Option<Block>,
-    /// Whether one is open is not known, since an error does not tell.
+    /// Whether one is open is unknown, since an error does not show it.
     lost: bool,
-    /// A statement has failed since the last answer that told, which may have left one open if it was not one of its own.
+    /// A statement has failed since the last answer with a state. It may have left a transaction open if autocommit was off.
     tried: bool,
-    /// The statement that is sent next takes the snapshot, if it [takes one](Mark::takes_snapshot), also without a row: by this catalogue.
+    /// The next statement takes the snapshot, if it [takes one](Mark::takes_snapshot), even without a row: by this catalogue.
     pub(crate) sure_by: Option<CatalogVersion>,
-    /// What was proven visible before a statement was sent that takes a snapshot by itself.
+    /// The commits that were proven visible before a statement was sent that takes a snapshot by itself.
     pub(crate) proven_before: Option<Proven>,
-    /// What the open transaction may have written to.
+    /// The tables that the open transaction may have written to.
     pub(crate) touched: Touched,
 }
 
@@ -77,7 +75,7 @@ impl Block {
         Self { began_in: None, wrote: true, used: true, ..Self::begun_in(0) }
     }
 
-    /// Asks for the level as long as it is the session's.
+    /// Asks for the isolation level as long as it is the session's.
     fn learn_level(&mut self, settings: &Settings) {
         if let (None, Some(era)) = (self.level, self.began_in) {
             self.level = settings.level_in(era);
@@ -90,7 +88,7 @@ impl TransactionState {
         self.lost || self.block.as_ref().is_some_and(|block| block.began_in.is_none() || block.wrote || block.used)
     }
 
-    /// Whether the next read may be of a snapshot that was taken before it.
+    /// Whether the next read may use a snapshot that was taken before it.
     pub(crate) fn may_have_snapshot(&self) -> bool {
         self.lost || self.block.is_some()
     }
@@ -100,18 +98,18 @@ impl TransactionState {
         self.lost || self.block.as_ref().is_some_and(|block| block.wrote)
     }
 
-    /// It is not known yet whether the open transaction has a snapshot.
+    /// Whether it is unknown if the open transaction has a snapshot.
     pub(crate) fn wants_snapshot(&self) -> bool {
         !self.lost && self.block.as_ref().is_some_and(|block| block.taken.is_none() && !block.wrote)
     }
 
-    /// All is forgotten: the session begins anew. `autocommits`: each statement is a transaction of its own.
+    /// The session is reset. `autocommits`: autocommit is on.
     pub(crate) fn reset(&mut self, autocommits: bool, era: u64) {
         (self.lost, self.tried) = (false, false);
         self.block = (!autocommits).then(|| Block::begun_in(era));
     }
 
-    /// It turns out that statements are no transactions of their own.
+    /// Autocommit turns out to be off.
     pub(crate) fn begin_without_autocommit(&mut self, era: u64) {
         self.lost |= std::mem::take(&mut self.tried);
         if self.block.is_none() {
@@ -119,7 +117,7 @@ impl TransactionState {
         }
     }
 
-    /// Why reads pass, if they do, as far as it can be told without asking.
+    /// The reason for which reads pass, if they do, as far as it is known without a query.
     pub(crate) fn obstacle(&self, hits_after_write: bool) -> Option<Reason> {
         if self.lost {
             return Some(Reason::InTransaction);
@@ -131,7 +129,7 @@ impl TransactionState {
         (block.wrote && !hits_after_write).then_some(Reason::WroteInTransaction)
     }
 
-    /// Once the session's settings are known: why reads pass, or the snapshot that look-ups are bound to.
+    /// Once the session's settings are known: the reason for which reads pass, or the snapshot that look-ups must fit.
     pub(crate) fn snapshot(&mut self, settings: &Settings) -> Result<Snapshot, Reason> {
         let Some(block) = &mut self.block else { return Ok(Snapshot::None) };
         block.learn_level(settings);
@@ -148,38 +146,38 @@ impl TransactionState {
     }
 }
 
-/// What reads see.
+/// The state that reads see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Snapshot {
-    /// What is committed.
+    /// The committed state.
     None,
     /// The next read takes a snapshot.
     ToBeTaken,
-    /// This.
+    /// This snapshot.
     Of(SnapshotBounds),
 }
 
 impl Session {
-    /// A statement is about to be sent that may open a transaction: the context that its reads need is asked for ahead of it, if no
-    /// earlier statement has left what the question would replace.
+    /// A statement is about to be sent that may open a transaction. The context that its reads need is asked for first, unless an earlier statement
+    /// has left diagnostics that the query would replace.
     pub(crate) fn ask_ahead(&mut self, statement: Option<&Arc<Statement>>) {
         let bracket = statement.and_then(|statement| statement.query.template.bracket());
         let begins = matches!(bracket, Some(Bracket::Begin(_)));
         let is_first = self.server.settings.opening && !self.replay.has_selected() && !self.answer.warned;
         if begins && is_first && matches!(self.allowed(), Allowed::Ask) {
             self.put_question();
-            // In a new session MariaDB's FOUND_ROWS() is whatever an earlier session has left that ran in the same thread.
+            // In a new session, MariaDB's FOUND_ROWS() has the value of an earlier session in the same thread.
             if !self.server.about.version.is_mariadb {
                 self.replay.nothing_found(self.capabilities());
             }
         }
     }
 
-    /// A statement is about to be sent (None: it is not known which).
+    /// A statement is about to be sent (None: an unknown one).
     pub(crate) fn before_sending(&mut self, mark: Mark, statement: Option<&Arc<Statement>>) {
         if mark.writes {
             let plain = mark.effect == Effect::Write && mark.keeps_settings;
-            // By the catalogue of now: whoever defines something meanwhile is counted, or makes this one out of date.
+            // The current catalogue counts: a session that defines something meanwhile is counted, or makes this catalogue out of date.
             let written = statement.filter(|_| plain).and_then(|statement| self.written(statement));
             self.transaction.touched.add(written.as_ref().map(|(catalog, tables)| (*catalog, &**tables)));
             if !plain {
@@ -195,7 +193,7 @@ impl Session {
         }
     }
 
-    /// Whether the open transaction has surely taken its snapshot, now that the stream has passed it. Otherwise a later read may tell.
+    /// Whether the open transaction has certainly taken its snapshot, now that the stream has passed it. Otherwise a later read may show it.
     pub(crate) fn settle_snapshot(&mut self) -> bool {
         let Some(block) = &mut self.transaction.block else { return true };
         let Some(version) = block.taken_by.take() else { return true };
@@ -207,10 +205,10 @@ impl Session {
         is_sure
     }
 
-    /// A statement was answered; `self.status` is the state it left if `status_known`. Whether a transaction that wrote may
-    /// have been committed with it.
+    /// A statement was answered; `self.status` is the state that it left if `status_known`. Returns whether it may have committed a transaction that
+    /// wrote.
     pub(crate) fn follow_block(&mut self, mark: Mark, answered: Answered) -> bool {
-        // It is of this statement alone.
+        // It belongs to this statement only.
         let sure_by = self.transaction.sure_by.take();
         let taken_by = mark.takes_snapshot.filter(|catalog| sure_by == Some(*catalog) || answered.rows > 0);
         let wrote = mark.writes || self.transaction.wrote();
@@ -218,7 +216,7 @@ impl Session {
         let era = self.server.settings.era;
         let commits = wrote && (mark.may_commit() || answered.failed || !in_transaction);
         if answered.failed {
-            // Whether it ended a transaction is told by the next answer; outside of one, most statements open none.
+            // The next answer shows whether it ended a transaction; outside of one, most statements open none.
             let plain = self.transaction.block.is_none()
                 && !self.transaction.lost
                 && mark.effect <= Effect::Write
@@ -231,7 +229,7 @@ impl Session {
         if std::mem::take(&mut self.transaction.lost) {
             self.transaction.block = Some(Block::unknown());
         }
-        // A read outside of one is a transaction by itself.
+        // A read outside of a transaction is a transaction by itself.
         if !in_transaction && (answered.was_in_transaction || taken_by.is_some()) {
             self.server.settings.one_shot = false;
         }
@@ -273,7 +271,7 @@ pub(crate) struct Answered {
     pub(crate) failed: bool,
     pub(crate) rows: u64,
     pub(crate) was_in_transaction: bool,
-    /// What was proven visible before it was sent, of a statement that takes a snapshot by itself.
+    /// The commits that were proven visible before it was sent, for a statement that takes a snapshot by itself.
     pub(crate) proven: Option<Proven>,
     pub(crate) now: Nanos,
 }

@@ -119,7 +119,7 @@ impl Lease {
         };
         let visible = Visible::of_snapshot(snapshot).ok_or_else(shape)?;
         let lsn = Lsn::parse(lsn).ok_or_else(shape)?.without_page_header(shared.wal_segment_bytes());
-        if (wanted || shared.waits.any_holds()) && Lsn::parse(flushed).ok_or_else(shape)? < lsn {
+        if (wanted || shared.waits.has_commit_wait()) && Lsn::parse(flushed).ok_or_else(shape)? < lsn {
             shared.want_flush(lsn);
         }
         let end = End { epoch, lsn };
@@ -174,7 +174,7 @@ impl Lease {
                 return;
             }
             self.nudge_if_late(wanted, &mut held).await;
-            let look = if wanted || self.shared.waits.any_holds() { due.min(now + LOOK) } else { due };
+            let look = if wanted || self.shared.waits.has_commit_wait() { due.min(now + LOOK) } else { due };
             tokio::select! {
                 () = tokio::time::sleep_until(look) => {}
                 () = self.shared.look_waits() => return,
@@ -191,7 +191,7 @@ impl Lease {
         let shared = &self.shared;
         let (now, applied) = (shared.clock.now(), shared.cache.applied());
         let since = held.filter(|(lsn, _)| *lsn == applied).map_or(now, |(_, since)| since);
-        *held = shared.waits.any_holds().then_some((applied, since));
+        *held = shared.waits.has_commit_wait().then_some((applied, since));
         let stuck = held.is_some() && now.saturating_sub(since) >= shared.waits.stuck_after();
         let choose = |(waiting, idle)| if wanted || stuck { waiting } else { idle };
         let age = shared.cache.oldest_probe().map(|asked_at| now.saturating_sub(asked_at));
@@ -222,7 +222,7 @@ impl Lease {
         let (_, since) = self.unflushed.filter(|(at, _)| *at == applied).unwrap_or((applied, now));
         self.unflushed = Some((applied, since));
         let rested = now.saturating_sub(self.nudged_at) > NUDGE_PAUSE.0;
-        if !rested && !self.shared.waits.any_holds() {
+        if !rested && !self.shared.waits.has_commit_wait() {
             return false; // look-ups wait for it, which are as many as clients like
         }
         self.shared.writing.load(SeqCst) == 0 || now.saturating_sub(since) >= OTHERS_FLUSH

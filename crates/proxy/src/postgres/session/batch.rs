@@ -1,10 +1,10 @@
-//! A look at the extended-protocol messages up to the next `Sync`, without consuming them.
+//! Parses the messages of the extended protocol up to the next `Sync`, without consuming them.
 //!
-//! Batches of the form `([Parse] Bind [Describe portal] Execute [Close portal])+ Sync` can be answered from the cache; so can
-//! `[Parse] Describe statement Bind Execute [Close portal] Sync`. Portals have no name, or are closed in the batch. What only the server
-//! can do comes first ([`Lead`]): `Close` in front, and `Parse` of a statement with a name. Everything else passes, and from the first
-//! message that does not fit nothing is held back. `Flush` may stand in place of `Sync`, which then comes later: whoever pipelines statements reads
-//! their answers so. What is not complete is waited for a moment only ([`PATIENCE`]).
+//! Batches of the form `([Parse] Bind [Describe portal] Execute [Close portal])+ Sync` can be answered from the cache. So can `[Parse] Describe
+//! statement Bind Execute [Close portal] Sync`. The portals are unnamed, or are closed in the batch. Messages that only the server can answer come
+//! first ([`Lead`]): `Close`, and `Parse` of a named statement. All other batches pass, and are sent on from the first message that does not fit.
+//! `Flush` may take the place of `Sync`, which then follows later: clients with pipelines read their answers in this way. An incomplete batch is
+//! waited for only briefly ([`PATIENCE`]).
 
 use freshet_types::Nanos;
 use freshet_wire::postgres::frame::{self, HEADER_BYTES, Header};
@@ -13,20 +13,20 @@ use smallvec::SmallVec;
 
 use crate::statement::registry::TEXT_BYTES_MAX;
 
-/// Executions in one batch beyond which it passes.
+/// Limit of executions in one batch; a batch with more passes.
 const GROUPS_MAX: usize = 256;
 
-/// How long whole messages wait for the rest of their batch. A driver that sends a batch in one go has it here by then; one
-/// that waits for the answers to what it has sent must not wait for ever.
+/// How long whole messages wait for the rest of their batch. A driver that sends a batch at once has sent it all by then. A driver that waits for
+/// answers to the first messages must not wait for ever.
 pub(crate) const PATIENCE: Nanos = 2_000_000;
 
-/// What an execution is described by.
+/// The description of the answer that the client asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Describe {
-    /// Nothing is asked for.
+    /// None.
     #[default]
     Nothing,
-    /// `RowDescription`, behind `Bind`.
+    /// `RowDescription`, after `Bind`.
     Portal,
     /// `ParameterDescription` and `RowDescription`, before `Bind`.
     Statement,
@@ -35,21 +35,21 @@ pub(crate) enum Describe {
 /// One execution.
 #[derive(Debug)]
 pub(crate) struct Group<'a> {
-    /// Where its `Bind` begins among the messages.
+    /// The position of its `Bind` among the messages.
     pub(crate) at: usize,
-    /// `Parse` precedes it, for the statement that it binds.
+    /// The `Parse` of the statement that it binds, if it is in the batch.
     pub(crate) parse: Option<(Parse<'a>, &'a [u8])>,
     pub(crate) bind: Bind<'a>,
     pub(crate) describe: Describe,
-    /// Its portal is closed.
+    /// The batch closes its portal.
     pub(crate) closes: bool,
-    /// The most rows; 0 for all. The portal does not outlive the `Sync`, so what is left of it is never asked for.
+    /// The limit of rows; 0 means all. The portal ends with the `Sync` at the latest, so nobody can ask for the remaining rows.
     pub(crate) rows_max: u32,
 }
 
 impl Group<'_> {
-    /// What the answer holds that is kept. To the `Parse` of a statement with a name only the server can answer ([`Lead`]), and to its
-    /// description with it.
+    /// The description that is cached with the answer. If the batch prepares a named statement, only the server can answer `Parse` ([`Lead`]) and the
+    /// description of the statement.
     pub(crate) fn kept_with(&self) -> Describe {
         match self.describe {
             Describe::Statement if self.names_statement() => Describe::Nothing,
@@ -67,7 +67,7 @@ impl Group<'_> {
         2 + usize::from(self.describe == Describe::Portal) + usize::from(self.closes)
     }
 
-    /// It prepares a statement with a name.
+    /// Whether it prepares a named statement.
     pub(crate) fn names_statement(&self) -> bool {
         self.parse.as_ref().is_some_and(|(parse, _)| !parse.name.is_empty())
     }
@@ -76,18 +76,18 @@ impl Group<'_> {
 /// The messages before the first execution that only the server can answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lead {
-    /// Their bytes.
+    /// Their length in bytes.
     pub(crate) bytes: usize,
-    /// The batch begins with a `Close`.
+    /// They begin with a `Close`.
     pub(crate) closes: bool,
 }
 
-/// What the messages at the start of the input are.
+/// The messages at the start of the input.
 #[derive(Debug)]
 pub(crate) enum Batch<'a> {
-    /// They fit so far, and `Sync` is not there yet.
+    /// They fit so far, but `Sync` has not arrived.
     Incomplete {
-        /// There are some, and the last of them is whole: the client may wait for what the server says of them.
+        /// There are messages, and the last one is whole: the client may wait for their answers.
         whole: bool,
     },
     /// They pass.
@@ -96,16 +96,16 @@ pub(crate) enum Batch<'a> {
     Prepare {
         /// The statement.
         parse: Parse<'a>,
-        /// Its parameters and columns are asked for.
+        /// The client asks for its parameters and columns.
         describe: bool,
-        /// All bytes, `Sync` included.
+        /// The length in bytes, with `Sync`.
         bytes: usize,
     },
-    /// They can be answered from the cache: there is an execution.
+    /// They contain an execution and can be answered from the cache.
     Candidate {
-        /// All bytes, with the `Sync`, or the `Flush` ([`ends_with_flush`]).
+        /// The length in bytes, with the `Sync` or the `Flush` ([`ends_with_flush`]).
         bytes: usize,
-        /// Its beginning.
+        /// The messages before the first execution.
         lead: Lead,
     },
 }
@@ -113,14 +113,14 @@ pub(crate) enum Batch<'a> {
 /// The executions of a batch, in order.
 pub(crate) type Groups<'a> = SmallVec<[Group<'a>; 1]>;
 
-/// Looks at the start of the input. The executions are written where the caller has them, as they are too large to be moved.
+/// Parses the start of the input. The executions are written into the caller's buffer, since they are too large to be moved.
 pub(crate) fn scan<'a>(input: &'a [u8], groups: &mut Groups<'a>) -> Batch<'a> {
     let mut scan = Scan { groups, parse: None, described: None, is_bound: false, lead: Lead::default() };
     let mut at = 0;
     loop {
         let rest = input.get(at..).unwrap_or_default();
         let Ok(head) = frame::header(rest) else { return Batch::Other };
-        // Whoever is in the middle of a message waits for no answer.
+        // A client that has sent part of a message does not wait for an answer.
         let Some(head) = head else { return Batch::Incomplete { whole: at > 0 && rest.is_empty() } };
         if at + head.frame_bytes > TEXT_BYTES_MAX || !is_known(head) {
             return Batch::Other;
@@ -138,20 +138,20 @@ pub(crate) fn scan<'a>(input: &'a [u8], groups: &mut Groups<'a>) -> Batch<'a> {
     }
 }
 
-/// What has been found so far.
+/// The messages parsed so far.
 struct Scan<'a, 'g> {
     groups: &'g mut Groups<'a>,
-    /// A `Parse` whose `Bind` is still to come.
+    /// A `Parse` without its `Bind` so far.
     parse: Option<(Parse<'a>, &'a [u8])>,
-    /// The statement that is described before its `Bind`.
+    /// The statement that was described before its `Bind`.
     described: Option<&'a [u8]>,
-    /// The last of the executions has its `Bind`, and its `Execute` is still to come.
+    /// The last execution has its `Bind`, but not yet its `Execute`.
     is_bound: bool,
     lead: Lead,
 }
 
 impl<'a> Scan<'a, '_> {
-    /// The next message, which ends at `end`. None: it does not fit.
+    /// Adds a message, which ends at `end`. None: it does not fit.
     fn add(&mut self, tag: u8, message: &'a [u8], end: usize) -> Option<()> {
         match tag {
             frontend::PARSE if self.parse.is_none() && !self.is_bound => {
@@ -214,13 +214,13 @@ impl<'a> Scan<'a, '_> {
         Some(())
     }
 
-    /// `Sync` has come, the last of so many bytes.
+    /// Adds `Sync`, which ends at `bytes`.
     fn end(self, bytes: usize) -> Batch<'a> {
         let Self { groups, parse, described, is_bound, lead } = self;
         if is_bound {
             return Batch::Other;
         }
-        // What a portal with a name holds can be asked for later, unless it is closed.
+        // The client may ask for more rows of a named portal later, unless the batch closes it.
         let all_end = groups.iter().all(|group| group.closes || group.bind.portal.is_empty());
         match parse {
             None if !groups.is_empty() && all_end => Batch::Candidate { bytes, lead },
@@ -233,7 +233,7 @@ impl<'a> Scan<'a, '_> {
 }
 
 impl<'a> Scan<'a, '_> {
-    /// `Flush` has come, the last of so many bytes. What only the server can answer is not told from the rest then.
+    /// Adds `Flush`, which ends at `bytes`. Messages that only the server can answer are not separated in this case.
     fn flush(self, bytes: usize) -> Batch<'a> {
         match self.end(bytes) {
             candidate @ Batch::Candidate { lead: Lead { bytes: 0, closes: false }, .. } => candidate,
@@ -242,12 +242,12 @@ impl<'a> Scan<'a, '_> {
     }
 }
 
-/// The messages of a batch end with `Flush`; its `Sync` is still to come.
+/// Whether the messages end with `Flush`, so that `Sync` is still to come.
 pub(super) fn ends_with_flush(messages: &[u8]) -> bool {
     messages.len().checked_sub(HEADER_BYTES).and_then(|at| messages.get(at)) == Some(&frontend::FLUSH)
 }
 
-/// What is not may be an error that the server tells before the message is whole.
+/// Whether the type of the message is known. The server may answer an unknown one with an error before the message is complete.
 fn is_known(head: Header) -> bool {
     match head.tag {
         frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => true,
@@ -256,7 +256,7 @@ fn is_known(head: Header) -> bool {
     }
 }
 
-/// A `Parse`, and a `Describe` of a statement, count only for the `Bind` that follows at once and names the same statement.
+/// Whether `Parse` and `Describe` of a statement belong to the `Bind` that follows: it must name the same statement.
 fn fits(parse: Option<&(Parse<'_>, &[u8])>, described: Option<&[u8]>, bind: &Bind<'_>) -> bool {
     parse.is_none_or(|(parse, _)| parse.name == bind.statement) && described.is_none_or(|name| name == bind.statement)
 }
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(verdict(&[SYNC]), "other");
     }
 
-    /// A message on a portal "p", or of a statement "s".
+    /// Messages with the named portal "p", or the named statement "s".
     const PARSE_NAMED: &[u8] = b"P\0\0\0\x11s\0select 1\0\0\0";
     const BIND_NAMED: &[u8] = b"B\0\0\0\x0d\0s\0\0\0\0\0\0\0";
     const BIND_PORTAL: &[u8] = b"B\0\0\0\x0dp\0\0\0\0\0\0\0\0";

@@ -1,4 +1,4 @@
-//! What is known of the session's transaction, and of its block.
+//! The state of the session's transaction and of its block.
 
 use freshet_cache::Proven;
 use freshet_sql::{Bracket, Isolation, Template};
@@ -11,30 +11,30 @@ use crate::postgres::session::unit::Fill;
 use crate::session::commit_wait::Touched;
 use crate::statement::registry::Statement;
 
-/// Answers of one block that wait for its end.
+/// Limit of answers of one block that wait for its end.
 const BLOCK_FILLS_MAX: usize = 16;
-/// Time after which they are given up: while they wait, nobody else can keep these results.
+/// Their age limit: while they wait, no other session can cache these results.
 const BLOCK_FILLS_AGE_MAX: Nanos = 1_000_000_000;
 
-/// What is known of the open block.
+/// The state of the open block.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Block {
-    /// None: it was not understood how it began.
+    /// None: the statement that began it was not understood.
     isolation: Option<Isolation>,
-    /// Something in it may have changed settings or definitions.
+    /// A statement of it may have changed settings or definitions.
     unsettled: bool,
-    /// What it may have written to.
+    /// The tables that it may have written to.
     touched: Touched,
-    /// Anything was sent in it.
+    /// A statement was sent in it.
     used: bool,
-    /// Everything up to here was proven visible before it began.
+    /// All commits up to here were proven visible before it began.
     lo: Option<Proven>,
-    /// A query of it was answered from the cache, and the server has seen none since it began.
+    /// A query of it was served from the cache, and the server has executed none since the block began.
     has_unseen_query: bool,
-    /// A statement of the client's failed in it.
+    /// A statement of the client failed in it.
     failed: bool,
-    /// It has changed settings that come back with its end, and nothing else that decides about results.
+    /// It has changed settings that its end restores, and no other state that can change a result.
     outer: Option<Box<Outer>>,
 }
 
@@ -61,7 +61,7 @@ impl Block {
         outer: None,
     };
 
-    /// Why its reads pass, if they do.
+    /// The reason for which its reads pass, if they do.
     pub(crate) fn obstacle(&self, hits_after_write: bool) -> Option<Reason> {
         match self.isolation {
             _ if self.wrote() && !hits_after_write => Some(Reason::WroteInTransaction),
@@ -72,29 +72,29 @@ impl Block {
         }
     }
 
-    /// Nothing is known of it: a portal may be bound to what ends it.
+    /// Its state is unknown: a portal may be bound to a statement that ends it.
     pub(crate) fn is_unknown(&self) -> bool {
         self.isolation.is_none()
     }
 
-    /// All its reads are of one snapshot.
+    /// All its reads use one snapshot.
     pub(crate) fn has_snapshot(&self) -> bool {
         self.isolation == Some(Isolation::RepeatableRead)
     }
 
-    /// It begins. `used`: something was sent in it already.
+    /// Begins a block. `used`: a statement was sent in it already.
     pub(super) fn begun(begin: Begin, default_isolation: Option<Isolation>, used: bool) -> Self {
         let Begin { isolation, lo } = begin;
         let isolation = isolation.or(default_isolation);
         Self { isolation, unsettled: false, touched: Touched::Nothing, used, lo, ..Self::NEW }
     }
 
-    /// It is known to be READ COMMITTED, and has done nothing but read.
+    /// It is READ COMMITTED for certain, and has only read.
     pub(super) fn reads_committed(&self) -> bool {
         self.isolation == Some(Isolation::ReadCommitted) && !self.wrote() && !self.unsettled
     }
 
-    /// A statement of it failed: nothing is answered in it any more.
+    /// A statement of it failed: no further read is answered in it.
     pub(super) fn has_failed(&self) -> bool {
         self.failed
     }
@@ -103,12 +103,12 @@ impl Block {
         self.failed = true;
     }
 
-    /// Its settings are not known from here on.
+    /// Its settings are unknown from here on.
     pub(super) fn unsettle(&mut self) {
         self.unsettled = true;
     }
 
-    /// It has changed settings for itself alone.
+    /// It has changed settings for this transaction only.
     pub(crate) fn has_local_settings(&self) -> bool {
         self.outer.is_some()
     }
@@ -123,44 +123,44 @@ impl Block {
         self.unsettled |= mark.unsettles;
     }
 
-    /// Something in it may have written.
+    /// A statement of it may have written.
     pub(crate) fn wrote(&self) -> bool {
         self.touched != Touched::Nothing
     }
 
-    /// What it may have written to.
+    /// The tables that it may have written to.
     pub(crate) fn touched(&self) -> &Touched {
         &self.touched
     }
 
-    /// Anything was sent in it.
+    /// A statement was sent in it.
     pub(crate) fn is_used(&self) -> bool {
         self.used
     }
 
-    /// Something is sent in it.
+    /// A statement is sent in it.
     pub(crate) fn note_use(&mut self) {
         self.used = true;
     }
 
-    /// Its end leaves settings and definitions as they are, whichever way it ends.
+    /// COMMIT and ROLLBACK both leave settings and definitions as they are.
     pub(crate) fn is_settled(&self) -> bool {
         !self.unsettled && !self.wrote()
     }
 
-    /// What was proven visible before it began.
+    /// The commits that were proven visible before it began.
     pub(super) fn lo(&self) -> Option<Proven> {
         self.lo
     }
 
-    /// A query of it was answered from the cache.
+    /// A query of it was served from the cache.
     pub(crate) fn note_unseen_query(&mut self) {
         self.has_unseen_query = true;
     }
 
-    /// Whether the server must be given a query before this statement. Behind the first query of a block it refuses to change the level or the
-    /// access mode, and one that was answered from the cache is a query, too. What takes a snapshot is one itself; how the block ends does not
-    /// depend on it.
+    /// Whether the server must execute a query before this statement. After the first query of a block the server refuses to change the isolation
+    /// level or the access mode, and a query that was served from the cache counts too. A statement that takes a snapshot is a query itself. The end
+    /// of the block does not depend on it.
     pub(crate) fn take_unseen_query(&mut self, statement: Option<&Statement>) -> bool {
         let template = statement.map(|statement| &statement.query.template);
         let is_free_of_it = matches!(template.and_then(Template::bracket), Some(Bracket::End | Bracket::Savepoint));
@@ -176,16 +176,16 @@ impl Block {
 pub(super) struct Transaction {
     /// The transaction status of the last `ReadyForQuery`.
     status: u8,
-    /// What is known of the open block.
+    /// The state of the open block.
     block: Option<Block>,
-    /// Complete fills that wait for the block's end, and until when they do.
+    /// Complete fills that wait for the end of the block, and their time limit.
     fills: Vec<Fill>,
     fills_due: Nanos,
-    /// Portals with names may be open in the block.
+    /// Named portals may be open in the block.
     portals: bool,
     /// A statement of the open transaction may have changed the catalogue.
     catalog_dirty: bool,
-    /// The open transaction may have changed definitions that are looked for.
+    /// The open transaction may have changed definitions that only a check of the catalogue finds.
     redefined: bool,
 }
 
@@ -204,7 +204,7 @@ impl Transaction {
 
     // --- the block -----------------------------------------------------------------------------------------
 
-    /// The server waits for the next statement, in this state.
+    /// The server waits for the next statement and has reported this status.
     pub(super) fn ready(&mut self, status: u8) {
         self.status = status;
     }
@@ -213,12 +213,12 @@ impl Transaction {
         self.status
     }
 
-    /// In no transaction block.
+    /// Whether no transaction block is open.
     pub(super) fn is_idle(&self) -> bool {
         self.status == backend::STATUS_IDLE
     }
 
-    /// In none, or in one whose end leaves settings and definitions as they are, whichever way it ends.
+    /// Whether no block is open, or both COMMIT and ROLLBACK of it leave settings and definitions as they are.
     pub(super) fn is_settled(&self) -> bool {
         let is_settled_block = self.block.as_ref().is_some_and(Block::is_settled);
         self.is_idle() || (self.status == backend::STATUS_BLOCK && is_settled_block)
@@ -232,17 +232,18 @@ impl Transaction {
         self.block.as_mut()
     }
 
-    /// The open block may have written.
+    /// Whether the open block may have written.
     pub(super) fn wrote(&self) -> bool {
         self.block.as_ref().is_some_and(Block::wrote)
     }
 
-    /// A unit has been answered, behind which no block is open.
+    /// A unit has been answered, after which no block is open.
     pub(super) fn end_block(&mut self) {
         self.block = None;
     }
 
-    /// A unit with this mark has been answered, behind which a block is open. `used`: if it has opened one, something was sent in that already.
+    /// A unit with this mark has been answered, after which a block is open. `used`: if the unit has opened the block, it has sent a statement in it
+    /// already.
     pub(super) fn follow_block(&mut self, mark: &Mark, default_isolation: Option<Isolation>, used: bool) -> &mut Block {
         match mark.leaves {
             Leaves::Open(begin) => self.block = Some(Block::begun(begin, default_isolation, used)),
@@ -254,9 +255,9 @@ impl Transaction {
         block
     }
 
-    // --- answers of the block ------------------------------------------------------------------------------
+    // --- fills of the block --------------------------------------------------------------------------------
 
-    /// Answers of a unit inside the block, to be kept once it has ended.
+    /// Adds fills of a unit inside the block, which are installed once it has ended.
     pub(super) fn keep_fills(&mut self, fills: Vec<Option<Fill>>, now: Nanos) {
         if self.fills.is_empty() {
             self.fills_due = now + BLOCK_FILLS_AGE_MAX;
@@ -265,7 +266,7 @@ impl Transaction {
         self.fills.extend(fills.into_iter().flatten().filter(Fill::is_complete).take(room));
     }
 
-    /// When those that wait are given up; None: none waits.
+    /// When the waiting fills are given up; None if there are none.
     pub(super) fn fills_due(&self) -> Option<Nanos> {
         (!self.fills.is_empty()).then_some(self.fills_due)
     }
@@ -274,36 +275,36 @@ impl Transaction {
         !self.fills.is_empty()
     }
 
-    /// Those that wait, which are taken out or given up.
+    /// The waiting fills, which the caller takes or gives up.
     pub(super) fn fills(&mut self) -> &mut Vec<Fill> {
         &mut self.fills
     }
 
-    // --- until it ends -------------------------------------------------------------------------------------
+    // --- state until its end -------------------------------------------------------------------------------
 
-    /// A unit has been answered, which may have left portals with names open.
+    /// A unit has been answered, which may have left named portals open.
     pub(super) fn note_portals(&mut self, binds_named: bool) {
         self.portals = !self.is_idle() && (self.portals || binds_named);
     }
 
-    /// Portals with names may be open.
+    /// Whether named portals may be open.
     pub(super) fn has_portals(&self) -> bool {
         self.portals
     }
 
-    /// A unit has been answered: whether the catalogue may have changed. What a transaction does to it shows when it commits.
+    /// A unit has been answered: returns whether the catalogue may have changed. Changes of a transaction become visible when it commits.
     pub(super) fn follow_catalog(&mut self, changes: bool) -> bool {
         let changed = self.catalog_dirty || changes;
         self.catalog_dirty = changed && !self.is_idle();
         changed
     }
 
-    /// The open transaction may have changed definitions that are looked for.
+    /// Whether the open transaction may have changed definitions that only a check of the catalogue finds.
     pub(super) fn has_redefined(&self) -> bool {
         self.redefined
     }
 
-    /// A unit has been answered: whether its transaction may have changed such definitions.
+    /// A unit has been answered: returns whether its transaction may have changed such definitions.
     pub(super) fn follow_definitions(&mut self, redefines: bool) -> bool {
         let redefined = self.redefined || redefines;
         self.redefined = redefined && !self.is_idle();

@@ -1,7 +1,7 @@
 //! The client's messages: each is answered from the cache, sent upstream, or waits.
 //!
-//! At a `Sync` boundary a `Query` or a batch of the extended protocol is looked at as a whole. What cannot be
-//! answered passes by frames; its statements are watched only as far as they can change what later look-ups mean.
+//! At a `Sync` boundary a `Query`, or a batch of the extended protocol, is decided on as a whole. Messages that cannot be answered from the cache
+//! pass frame by frame; their statements are parsed only for effects on later look-ups.
 
 use std::sync::Arc;
 
@@ -21,40 +21,40 @@ use crate::postgres::session::{Known, Session};
 use crate::session::commit_wait::Counted;
 use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
-/// Units in flight beyond which the client is not read: a bound on the queue.
+/// Limit of units in flight: with more, the session does not read from the client.
 const UNITS_MAX: usize = 1024;
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It dealt with the message.
+    /// The message is handled.
     Done,
-    /// More bytes, or an answer, must come first.
+    /// More input, or an answer, must arrive first.
     Wait,
 }
 
-/// What is known of a statement that passes, whatever the moment.
+/// The properties of a statement that passes, which do not depend on the session's state.
 #[derive(Debug)]
 pub(crate) struct Nature {
-    /// What running it may do.
+    /// The effect of its execution.
     pub(crate) effect: Effect,
-    /// What of the catalogue it may change.
+    /// Its definitions.
     pub(crate) defines: Defines,
-    /// Whatever it may do, the session's settings and temporary tables stay as they are.
+    /// It keeps the session's settings and temporary tables as they are, whatever its effect.
     pub(crate) keeps_settings: bool,
-    /// It changes settings for its transaction alone.
+    /// It changes settings for this transaction only.
     pub(crate) locally: Locally,
-    /// The only tables that it may write to, under this catalogue; None: any.
+    /// The only tables that it may write to, under this catalogue; None: any table.
     pub(crate) written: Option<(CatalogVersion, Arc<[TableId]>)>,
-    /// Why it is never cached.
+    /// The reason for which it is never cached.
     pub(crate) refusal: Option<Reason>,
-    /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send such
-    /// statements before each loan.
+    /// Its answer does not depend on the data: an empty statement, SHOW, or only constants and pure functions. Connection pools send such statements
+    /// before they lend a connection.
     pub(crate) is_silent: bool,
 }
 
 impl Session {
-    /// Handles all that the client has sent, as far as both outputs take it.
+    /// Handles the received messages, as long as both outputs have space.
     pub(crate) fn read_client(&mut self) {
         self.end_flushed_reads();
         while !self.client.is_high() && !self.server.is_high() && self.pipeline.len() < UNITS_MAX {
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// The `Sync` behind answers that the client asked for by `Flush`.
+    /// Answers the `Sync` after answers that the client asked for with `Flush`.
     fn answer_sync(&mut self) -> Step {
         if !self.is_idle() {
             return Step::Wait;
@@ -160,7 +160,7 @@ impl Session {
         Step::Done
     }
 
-    /// Nothing will be known of the statement that the `Parse` at the start of the input prepares.
+    /// Whether nothing will be known about the statement that the `Parse` at the start of the input prepares.
     fn is_parsed_unseen(&self, head: Header) -> bool {
         let many =
             matches!(self.pipeline.back(), Some(Unit::Client(unit)) if unit.statements.parsed.len() >= NAMES_MAX);
@@ -168,14 +168,14 @@ impl Session {
         many || head.frame_bytes > TEXT_BYTES_MAX || body.is_some_and(|body| std::str::from_utf8(body).is_err())
     }
 
-    /// The server ends the session at a message that it does not know; nothing behind it is answered.
+    /// Passes a message of an unknown type: the server ends the session, and answers nothing after it.
     pub(crate) fn pass_unknown(&mut self, head: Header) -> Step {
         self.client.say_goodbye();
         self.pass(head)
     }
 
-    /// It comes within COPY data, where the server ignores it, or ends the COPY, or the session: that depends on how
-    /// far it has read. Only the `Sync` of the extended protocol is usual (see [`super::pipeline::Pipeline::absorb_sync`]).
+    /// Whether the message is unusual within COPY data. The server may ignore it, or end the COPY, or the session; that depends on how far it has
+    /// read. Only the `Sync` of the extended protocol is usual (see [`super::pipeline::Pipeline::absorb_sync`]).
     fn is_strange_within_copy(&self, tag: u8) -> bool {
         let Some(Unit::Client(unit)) = self.pipeline.back() else { return false };
         let usual = matches!(tag, frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL | frontend::FLUSH)
@@ -184,7 +184,7 @@ impl Session {
         unit.is_within_copy_data() && !usual
     }
 
-    /// What is owed cannot be counted any more: everything is forwarded from here on.
+    /// The number of answers to come is unknown from here on: the session only forwards.
     pub(crate) fn become_raw(&mut self) {
         self.pipeline.keep_first();
         self.note_defining(Effect::Forgets, false);
@@ -199,22 +199,21 @@ impl Session {
         self.pipeline.take_absorbed_sync();
     }
 
-    /// Passes the message at the start of the input, as it comes.
+    /// Passes the message at the start of the input.
     pub(crate) fn pass(&mut self, head: Header) -> Step {
         self.client.begin_message(head.frame_bytes);
         self.pass_rest();
         Step::Done
     }
 
-    /// Passes a message of an impossible length: the server says what it thinks of it, which depends on its state, and
-    /// ends the session. What follows is no message any more.
+    /// Passes a message of an invalid length: the server answers as its state requires, and ends the session. The following bytes are not messages.
     fn pass_impossible(&mut self) {
         self.client.begin_message(HEADER_BYTES);
         self.pass_rest();
         self.client.say_goodbye();
     }
 
-    /// Moves what is there of the current message; false if nothing is.
+    /// Moves the received bytes of the current message; false if there are none.
     fn pass_rest(&mut self) -> bool {
         let (count, shows) = self.client.move_rest(&mut self.server);
         if let Some(shows) = shows {
@@ -223,12 +222,12 @@ impl Session {
         count > 0
     }
 
-    // --- bookkeeping ---------------------------------------------------------------------------------------
+    // --- state after a statement ----------------------------------------------------------------------------
 
     /// Expects one more `ReadyForQuery` for the client.
     pub(crate) fn open_unit(&mut self, pure: bool, kind: Kind) {
         if self.transaction.has_redefined() {
-            self.note_redefining(); // it may be what commits
+            self.note_redefining(); // the statement may commit it
         }
         if let Some(block) = self.transaction.block_mut() {
             block.note_use();
@@ -238,12 +237,12 @@ impl Session {
         self.pipeline.push(Unit::Client(ClientUnit { trace, ..ClientUnit::new(kind, pure) }));
     }
 
-    /// The session only forwards from here on.
+    /// Whether the session only forwards.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self.pipeline.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
     }
 
-    /// The unit opened last.
+    /// The unit that was opened last.
     pub(crate) fn last_unit(&mut self) -> &mut ClientUnit {
         if !matches!(self.pipeline.back(), Some(Unit::Client(_))) {
             self.open_unit(true, Kind::Batch);
@@ -265,8 +264,7 @@ impl Session {
         }
     }
 
-    /// What the last unit does to the session; it may change settings, unless it keeps them for certain. `nature`: what is known of the
-    /// statement, if anything is.
+    /// Notes the effect of the last unit. It may change settings, unless `nature` says that it keeps them; None if the statement is not known.
     pub(crate) fn effect(&mut self, effect: Effect, nature: Option<&Nature>) {
         if matches!(effect, Effect::Pure | Effect::Signal) {
             return;
@@ -278,7 +276,7 @@ impl Session {
         let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
         self.note_defining(effect, keeps_settings);
         let unknown = || match effect {
-            // PREPARE takes nothing else, and the texts that were parsed unseen have been looked through.
+            // PREPARE takes nothing else, and texts that were parsed unseen have been checked.
             Effect::Write if !self.server.statements.may_define_unread() => Defines::Nothing,
             _ => Defines::Told,
         };
@@ -310,7 +308,7 @@ impl Session {
         }
     }
 
-    /// The session's context must be asked for again.
+    /// The session must ask for its context again.
     pub(crate) fn settings_may_change(&mut self) {
         let context = match &self.server.settings.known {
             Known::Context(context, _) => Some(context.settings),
@@ -323,7 +321,7 @@ impl Session {
         }
     }
 
-    /// The settings may have changed some time ago: what was parsed since is not known either.
+    /// The settings may have changed some time ago: statements parsed since then are unknown, too.
     pub(crate) fn settings_changed(&mut self) {
         self.server.statements.settings_may_change(None);
         if matches!(self.server.settings.known, Known::Context(..)) {
@@ -331,7 +329,7 @@ impl Session {
         }
     }
 
-    /// The statement of a text, as the server reads it in this session.
+    /// The statement with this text, as the server reads it in this session.
     pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
         self.bare_statement(freshet_sql::without_outer_comments(text), types)
     }
@@ -341,7 +339,7 @@ impl Session {
         self.shared.registry.statement_of(text, types, self.server.settings.escapes)
     }
 
-    /// What is known of a statement that passes; one that is not known may do anything.
+    /// The properties of a statement that passes; an unknown statement may have any effect.
     pub(crate) fn nature(&self, statement: Option<&Arc<Statement>>) -> Nature {
         let Some(statement) = statement else {
             return Nature {
@@ -365,8 +363,8 @@ impl Session {
                 reads_nothing = verdict.read_set.as_ref().is_ok_and(|read_set| read_set.is_empty());
                 (verdict.effect, verdict.marks.keeps_settings, verdict.read_set.err())
             }
-            // Views and policies of these relations may call anything, and a function of a built-in name may be another. So may the checks
-            // of a domain.
+            // Views and policies of these relations may call any function, and a function with a built-in name may be user-defined. The same holds
+            // for the checks of a domain.
             Known::Context(..) => (template.effect().max(Effect::Write), false, None),
             _ if template.is_told_by_catalog() || template.may_run_code(&self.shared.catalog.load()) => {
                 (template.effect().max(Effect::Write), false, None)
@@ -384,17 +382,17 @@ impl Session {
         Nature { effect, defines, keeps_settings, locally, written, refusal, is_silent }
     }
 
-    /// Code may run when its parameters are read, as types that somebody made.
+    /// Whether code may run when its parameters are read, since their types are user-defined.
     fn declares_code(&self, statement: &Statement) -> bool {
         let template = &statement.query.template;
         !statement.types.is_empty() && template.refuse_declared(&self.shared.catalog.load(), &statement.types).is_err()
     }
 
-    /// What the session allows now.
+    /// What the session's state allows now.
     pub(crate) fn allowed(&mut self) -> Allowed {
         if matches!(&self.server.settings.known, Known::Context(_, catalog) if *catalog != self.shared.catalog_version())
         {
-            // A schema, a role or the configuration may have changed, at a moment that is not known.
+            // A schema, a role or the configuration may have changed at an unknown time.
             self.settings_changed();
         }
         self.server.follow_rules(&self.shared);
@@ -434,7 +432,7 @@ impl Session {
     }
 }
 
-/// `sets`: the statement changes settings for its transaction alone.
+/// `sets`: the statement changes settings for this transaction only.
 fn locally_of(statement: &Statement, sets: bool) -> Locally {
     match (sets, statement.query.takes_snapshot) {
         (false, _) => Locally::Nothing,

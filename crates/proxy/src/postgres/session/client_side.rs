@@ -1,4 +1,4 @@
-//! The client's side of a session: its socket, and how far what it sends has been read.
+//! The client side of a session: its socket, and how far its messages have been read.
 
 use freshet_sql::TraceParent;
 use freshet_types::Reason;
@@ -8,40 +8,40 @@ use crate::postgres::session::long_text::{LongText, Shows};
 use crate::postgres::session::server_connection::ServerConnection;
 use crate::postgres::session::unseen::UnseenExecution;
 
-/// How far the client's side has ended.
+/// How the client side has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Not by a message.
+    /// It has not, as far as messages say.
     Open,
-    /// The client has sent `Terminate`, or what the server ends the session for: nothing after that is read.
+    /// The client has sent `Terminate`, or a message for which the server ends the session: nothing after it is read.
     Goodbye,
-    /// The server has been told that nothing more comes.
+    /// The server was told that no more messages come.
     Told,
 }
 
 /// The batch of the extended protocol whose `Sync` has not been read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OpenBatch {
-    /// None of its messages has been sent.
+    /// None of its messages was sent.
     None,
     /// It passes, for this reason.
     Passes(Reason),
-    /// Its first messages have gone ahead, and are not answered yet.
+    /// Its first messages were sent, and are not answered yet.
     Leads,
     /// One of those has failed: the rest is skipped.
     Skipped,
 }
 
-/// The client's side.
+/// The client side.
 #[derive(Debug)]
 pub(super) struct ClientSide {
     socket: Peer,
-    /// Bytes of its current message that pass unseen.
+    /// Bytes of the current message that pass without being parsed.
     rest: usize,
-    /// The text of that message, of which only the beginning is known.
+    /// The text of that message, as far as it was read.
     long_text: Option<LongText>,
     batch: OpenBatch,
-    /// A batch was answered up to a `Flush`, and the server knows of no open batch: the client's `Sync` is answered here.
+    /// A batch was answered up to a `Flush`, and the server has no open batch: Freshet answers the client's `Sync`.
     ends_by_itself: bool,
     unseen: UnseenExecution,
     ending: Ending,
@@ -68,12 +68,12 @@ impl ClientSide {
         &mut self.socket
     }
 
-    /// Bytes that have come and are not consumed.
+    /// Received bytes that are not consumed.
     pub(super) fn received(&self) -> &[u8] {
         self.socket.input.bytes()
     }
 
-    /// Bytes that have come in all.
+    /// The number of bytes received in total.
     pub(super) fn traffic(&self) -> u64 {
         self.socket.traffic
     }
@@ -99,34 +99,34 @@ impl ClientSide {
         self.socket.input = input;
     }
 
-    /// Appends to what is sent next.
+    /// The output buffer, to append to.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.socket.output.put(bytes);
     }
 
-    /// What is sent next.
+    /// The output.
     pub(super) fn output(&mut self) -> &mut Vec<u8> {
         self.socket.output.buffer()
     }
 
-    /// So much waits to be sent that no more is to be added.
+    /// Whether the output has reached its limit.
     pub(super) fn is_high(&self) -> bool {
         self.socket.output.is_high()
     }
 
-    /// The client sends nothing more.
+    /// Whether the client has closed its direction.
     pub(super) fn has_ended(&self) -> bool {
         self.socket.ended
     }
 
     // --- messages ------------------------------------------------------------------------------------------
 
-    /// The beginning of a message has been forwarded, and the rest has not come yet.
+    /// Whether a message is partly forwarded.
     pub(super) fn is_within_message(&self) -> bool {
         self.rest > 0
     }
 
-    /// The message at the start of the input passes as it comes.
+    /// The message at the start of the input passes.
     pub(super) fn begin_message(&mut self, bytes: usize) {
         self.rest = bytes;
     }
@@ -136,7 +136,7 @@ impl ClientSide {
         self.long_text = text;
     }
 
-    /// Moves what is there of the current message: how many bytes that was, and what they show of its text.
+    /// Moves the received bytes of the current message: returns their number, and what they show of its text.
     pub(super) fn move_rest(&mut self, server: &mut ServerConnection) -> (usize, Option<Shows>) {
         let input = self.socket.input.bytes();
         let bytes = input.get(..self.rest).unwrap_or(input);
@@ -163,17 +163,17 @@ impl ClientSide {
         self.batch = batch;
     }
 
-    /// Its `Sync` has been sent, or its first messages have been answered.
+    /// Its `Sync` was sent, or its first messages were answered.
     pub(super) fn end_batch(&mut self) {
         self.batch = OpenBatch::None;
     }
 
-    /// A batch is open of which messages have passed.
+    /// Whether a batch is open of which messages have passed.
     pub(super) fn passes_batch(&self) -> bool {
         matches!(self.batch, OpenBatch::Passes(_))
     }
 
-    /// The first messages of a batch are not answered yet.
+    /// Whether the first messages of a batch are not answered yet.
     pub(super) fn leads_batch(&self) -> bool {
         self.batch == OpenBatch::Leads
     }
@@ -188,12 +188,12 @@ impl ClientSide {
         self.ends_by_itself = ends;
     }
 
-    /// The next `Sync` is answered here.
+    /// Whether Freshet answers the next `Sync`.
     pub(super) fn ends_by_itself(&self) -> bool {
         self.ends_by_itself
     }
 
-    /// The last execution, if the client can notice that the server has not seen it.
+    /// The last execution, if the client can notice that the server did not see it.
     pub(super) fn unseen(&self) -> &UnseenExecution {
         &self.unseen
     }
@@ -204,22 +204,22 @@ impl ClientSide {
 
     // --- the end -------------------------------------------------------------------------------------------
 
-    /// The client has said goodbye, or is taken to have.
+    /// The client has sent `Terminate`, or a message with the same effect.
     pub(super) fn say_goodbye(&mut self) {
         self.ending = Ending::Goodbye;
     }
 
-    /// The server has been told that nothing more comes.
+    /// The server was told that no more messages come.
     pub(super) fn end_is_told(&mut self) {
         self.ending = Ending::Told;
     }
 
-    /// No message has ended the client's side.
+    /// Whether no message has ended the client side.
     pub(super) fn is_open(&self) -> bool {
         self.ending == Ending::Open
     }
 
-    /// Nothing more is read, and the server does not know yet.
+    /// Whether no more messages are read, but the server was not told.
     pub(super) fn has_said_goodbye(&self) -> bool {
         self.ending == Ending::Goodbye
     }

@@ -1,4 +1,4 @@
-//! Complete answers that are to be cached once the log end behind them is known.
+//! Complete answers that are cached once the log end after them is known.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::session::fill::{PendingFill, Read, Reading};
 #[derive(Debug, Default)]
 pub(super) struct CompleteFills {
     fills: Vec<Fill>,
-    /// The last proof read, for the fills of the unit behind it.
+    /// The last proof that was read, for the fills of the next unit.
     proof: Option<Visible>,
 }
 
@@ -27,27 +27,27 @@ impl CompleteFills {
         self.fills.iter().map(|fill| fill.stage.started).min()
     }
 
-    /// A unit has been answered: what was complete before it is given up.
+    /// A unit has been answered: answers that were complete before are given up.
     pub(super) fn begin(&mut self) {
         self.fills.clear();
     }
 
-    /// Answers that waited for the end of their block.
+    /// Adds answers that waited for the end of their block.
     pub(super) fn append(&mut self, fills: &mut Vec<Fill>) {
         self.fills.append(fills);
     }
 
-    /// Answers of one unit.
+    /// Adds answers of one unit.
     pub(super) fn extend(&mut self, fills: Vec<Option<Fill>>) {
         self.fills.extend(fills.into_iter().flatten().filter(Fill::is_complete));
     }
 
-    /// A proof was read; None: it could not be.
+    /// A proof was read; None if it could not be read.
     pub(super) fn set_proof(&mut self, proof: Option<Visible>) {
         self.proof = proof;
     }
 
-    /// They are not cached.
+    /// Gives the answers up.
     pub(super) fn discard(&mut self) {
         self.proof = None;
         self.fills.clear();

@@ -1,4 +1,4 @@
-//! From an execution to its key, its tags and the right to keep its answer.
+//! From an execution to its key, its tags and the permit to cache its answer.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Missed<'a> {
     session: &'a Session,
     statement: &'a Statement,
     execution: Execution<'a>,
-    /// The fill of its key that is under way is waited for.
+    /// It waits for another session's fill of its key.
     is_joined: Cell<bool>,
 }
 
@@ -50,7 +50,7 @@ impl fill::Execution for Missed<'_> {
         if shared.cool_off.load().hold_any(tables) {
             return Err(Reason::InCoolOff);
         }
-        // The clock is read only where there is a fill.
+        // The clock is read only if there is a fill.
         if shared.cache.joinable_until(&self.session.key, 0).is_some_and(|until| until > self.session.now()) {
             self.is_joined.set(true);
             return Err(Reason::FillInFlight);
@@ -67,13 +67,13 @@ impl fill::Execution for Missed<'_> {
         Answer { shown: Shown::of(bound, self.execution), moving, took: 0, complete: false }
     }
 
-    /// The session asks for it ahead of the query, where it is needed.
+    /// The session asks for it before the query, if it is needed.
     fn proof(&self) -> Option<Arc<Visible>> {
         None
     }
 
     fn can_ask_proof(&self) -> bool {
-        self.session.transaction.block().is_none() // nothing is asked within a block
+        self.session.transaction.block().is_none() // Freshet sends no query into a block
     }
 
     fn not_published(&self, tables: &[TableId]) {
@@ -82,10 +82,10 @@ impl fill::Execution for Missed<'_> {
 }
 
 impl Session {
-    /// Looks an execution up.
+    /// Looks up an execution.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Found {
         if self.takes_snapshot() {
-            // The first read takes the snapshot. Behind anything else it may have been taken already.
+            // The first read takes the snapshot. After any other statement the snapshot may have been taken already.
             let used = self.transaction.block().is_some_and(Block::is_used);
             return if used { Decision::Pass(Reason::Snapshot) } else { Decision::Fill(()) };
         }
@@ -96,7 +96,7 @@ impl Session {
         self.look_up_key(|_| true)
     }
 
-    /// Looks up what is kept under the key, and answers.
+    /// Looks up the key, and answers with the entry.
     pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Found {
         self.waiting.generation = self.shared.waits.generation();
         let accepts = |body: &Body| {
@@ -129,13 +129,13 @@ impl Session {
         }
     }
 
-    /// A look-up must bypass: what it lacks is asked for.
+    /// A look-up must bypass: asks for what it lacks.
     fn note_bypass(&mut self, reason: &Reason) {
         match reason {
             Reason::Fence => self.shared.want_log_end(),
             Reason::Watermark | Reason::NotYetApplied => {
                 if self.watermark.get().end.is_some() {
-                    self.shared.note_waiting(); // the position that lacks is known
+                    self.shared.note_waiting(); // the missing position is known
                     if let Some(end) = self.watermark.unflushed() {
                         self.shared.want_flush(end);
                     }
@@ -143,7 +143,7 @@ impl Session {
                     self.shared.want_log_end();
                 }
                 if self.lacks_look() {
-                    self.shared.want_catalog_rarely(); // all would pass until the next one
+                    self.shared.want_catalog_rarely(); // all reads would pass until the next check
                 }
                 self.prefetch.lacked();
             }
@@ -152,19 +152,19 @@ impl Session {
         }
     }
 
-    /// In a block that reads one snapshot and has none yet.
+    /// Whether it runs in a block with one snapshot, which is not taken yet.
     pub(crate) fn takes_snapshot(&self) -> bool {
         self.watermark.snapshot().is_none() && self.transaction.block().is_some_and(Block::has_snapshot)
     }
 
-    /// Whether this hit is to be asked of the database too.
+    /// Whether this hit is also compared with the database.
     fn sample_hit(&self) -> bool {
         self.is_between_transactions() && self.shared.verifier.samples()
     }
 
-    /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
+    /// Begins a fill, before the query is sent. Err: why the answer is not cached.
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
-        self.waiting.found(); // nothing, for certain
+        self.waiting.found(); // no entry can be waited for
         self.note_read(Some(statement));
         let Known::Context(context, known_under) = &self.server.settings.known else {
             return Err(Reason::SettingsUnknown);
@@ -182,12 +182,12 @@ impl Session {
             who: self.server.who(),
             after_own_write: self.prefetch.is_late(),
             snapshot: self.watermark.snapshot().map(|snapshot| snapshot.lo),
-            // What is read in a block waits for the block's end.
+            // A result that is read in a block waits for the end of the block.
             is_joinable: self.transaction.block().is_none(),
         };
         let begun = miss.begin_fill(&missed);
         if missed.is_joined.get() {
-            self.prefetch.lacked(); // to find what is kept then
+            self.prefetch.lacked(); // so that the entry can be served
         }
         let counters = self.shared.metrics.worker(self.worker);
         let fill = begun?.confirm(|| self.server.compare(&self.shared), counters)?;
@@ -195,7 +195,7 @@ impl Session {
         Ok(fill)
     }
 
-    /// An error if the session or the statement is in no state in which its answer can be kept.
+    /// Err if the state of the session or of the statement does not allow a fill.
     fn may_fill(&self, statement: &Statement, client: Client) -> Result<(), Reason> {
         if self.hides(&statement.query) {
             return Err(Reason::TemporaryTables);
@@ -204,12 +204,12 @@ impl Session {
             return Err(Reason::SettingsUnknown);
         }
         if !statement.query.takes_snapshot && (self.takes_snapshot() || !client.utf8) {
-            return Err(Reason::Snapshot); // SHOW takes none; and in the key are letters, not bytes
+            return Err(Reason::Snapshot); // SHOW takes none; and the key has characters, not bytes
         }
         if statement.query.is_disabled() { Err(Reason::Disabled) } else { Ok(()) }
     }
 
-    /// Whether a temporary object of the session may be what the statement names.
+    /// Whether a temporary object of the session may have a name that the statement uses.
     pub(crate) fn hides(&self, query: &NormalizedQuery) -> bool {
         match &self.server.settings.temporary {
             Some(temporary) => !temporary.is_empty() && temporary.may_be_among(query.words()),
@@ -217,12 +217,12 @@ impl Session {
         }
     }
 
-    /// A session that reads needs its context, the next time after it has written.
+    /// The session reads: it needs its context again after its next write.
     pub(crate) fn note_read(&mut self, statement: Option<&Arc<Statement>>) {
         self.server.settings.is_used |= statement.is_some_and(|statement| self.only_reads(statement));
     }
 
-    /// Whether a statement only reads, as far as its text says and the functions that are trusted.
+    /// Whether a statement only reads, by its text and by the functions that are trusted.
     pub(crate) fn only_reads(&self, statement: &Statement) -> bool {
         let template = &statement.query.template;
         match template.effect() {
@@ -231,7 +231,7 @@ impl Session {
         }
     }
 
-    /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.
+    /// Whether the meaning of the statement's constants may depend on the settings at its `Parse`.
     pub(crate) fn reads_settings_at_parse(&self, statement: &Statement) -> bool {
         let Known::Context(context, _) = &self.server.settings.known else { return true };
         if statement.text().contains(&b'\\') {

@@ -1,8 +1,7 @@
 //! The end of a session because the program ends, or because the configuration has its database no longer, or elsewhere.
 //!
-//! A session at rest is told so in PostgreSQL's own words, which drivers and pools know: they connect again, elsewhere.
-//! One that is within a statement or a transaction goes on until that ends. Upstream it looks as if the client had said
-//! goodbye.
+//! An idle session receives PostgreSQL's own error for a shutdown, which drivers and pools know: they connect again. A session within a statement or
+//! a transaction continues until that ends. For the server it looks as if the client had sent `Terminate`.
 
 use freshet_wire::postgres::{backend, frontend};
 
@@ -23,7 +22,7 @@ impl Session {
             && self.is_idle()
             && !self.client.ends_by_itself()
             && !self.client.skips_batch()
-            && !self.waiting.is_holding()
+            && !self.waiting.is_in_commit_wait()
             && !self.client.is_within_message()
             && self.client.received().is_empty()
             && self.server.received().is_empty()

@@ -1,7 +1,7 @@
-//! The log end behind the session's last answers: what it is asked for, and what comes of it.
+//! The log end after the session's last answers: when it is asked for, and what it is used for.
 //!
-//! It is an upper bound on all that those answers show. So it is what the session must not go behind (its watermark), what a held
-//! acknowledgement waits for, and what the stream must have passed before results that were complete by then are served.
+//! It is an upper bound on all that those answers show. So it becomes the session's watermark, ends a commit wait, and is the position that the
+//! stream must pass before results that were complete by then are served.
 
 use freshet_types::{End, Lsn};
 
@@ -15,8 +15,8 @@ impl Session {
         let flushed = text(2).and_then(Lsn::parse);
         self.watermark.note_flushed(end, flushed);
         let asynchronous = columns.get(1) == Some(&Some(b"off".as_slice()));
-        if self.waiting.is_holding() {
-            self.held_end_known(end, asynchronous);
+        if self.waiting.is_in_commit_wait() {
+            self.commit_wait_end_known(end, asynchronous);
         }
         self.end_known(end, configuration, notified);
     }
@@ -28,7 +28,7 @@ impl Session {
             self.complete.discard();
             return;
         };
-        // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
+        // It was asked for before the answer came, so the current epoch is an upper bound; a reconnect only makes it useless.
         if !notified {
             self.watermark.set_end(epoch.map(|epoch| End { epoch, lsn }));
         }
@@ -38,22 +38,22 @@ impl Session {
         };
         if configuration.is_none() || configuration != self.server.settings.configuration.as_deref().map(str::as_bytes)
         {
-            // Read under another configuration than the context was: the answer belongs to no known key.
+            // The context was read under another configuration: the answer belongs to no known key.
             self.complete.discard();
             self.settings_changed();
             return;
         }
-        self.server.settings.configured_at = started; // it was asked for behind them
+        self.server.settings.configured_at = started; // it was asked for after them
         let shared = self.shared.clone();
         for complete in self.complete.take() {
-            // Without an epoch there is no stream, and nothing is kept.
+            // Without an epoch there is no stream, and nothing is cached.
             if let Some(epoch) = epoch {
                 shared.install(complete, End { epoch, lsn });
             }
         }
     }
 
-    /// The unit's results wait for the next log-end probe of the lease's, unless the configuration may be another now.
+    /// The unit's results wait for the next log-end probe of the lease service, unless the configuration may have changed.
     pub(crate) fn results_await_end(&mut self) {
         let shared = self.shared.clone();
         let known = shared.reloads.cover(self.server.settings.configured_at);

@@ -1,4 +1,4 @@
-//! The extended protocol: batches of executions up to `Sync`, answered whole or sent whole.
+//! The extended protocol: batches of executions up to `Sync`, which are answered or sent as a whole.
 
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ pub(super) type Found = SmallVec<[Option<Arc<Entry<Body>>>; 1]>;
 /// The statements of a batch, in order.
 type Statements = SmallVec<[Arc<Statement>; 1]>;
 
-/// Bytes of several answers in one batch beyond which it passes.
+/// Limit of bytes of several answers in one batch; with more, it passes.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 impl Session {
-    /// Messages of the extended protocol at the start of the input, at a `Sync` boundary.
+    /// Handles messages of the extended protocol at the start of the input, at a `Sync` boundary.
     pub(crate) fn batch(&mut self) -> Step {
         let input = self.client.take_input();
         let (outcome, bytes) = self.scan_batch(input.bytes());
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// What becomes of them, and how many bytes they are.
+    /// Decides about them, and returns their length in bytes.
     fn scan_batch(&mut self, input: &[u8]) -> (Result<Step, Reason>, usize) {
         let mut groups = Groups::new();
         match batch::scan(input, &mut groups) {
@@ -68,7 +68,7 @@ impl Session {
         }
     }
 
-    /// A batch is not answered from the cache, nor kept. A single execution passes as such; Err: the batch passes message by message.
+    /// Passes a batch without caching its answer. A single execution passes as such; Err: the batch passes message by message.
     fn pass_candidate(
         &mut self,
         groups: &[Group<'_>],
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// A statement is prepared. Only Freshet's own statements are answered here.
+    /// Handles a statement that is prepared. Freshet answers only for its own statements.
     fn prepare(&mut self, parse: &Parse<'_>, describe: bool) -> Result<Step, Reason> {
         let statement = self.statement(parse.query, parse.types)?;
         let Some(admin) = &statement.admin else {
@@ -114,7 +114,7 @@ impl Session {
         Ok(Step::Done)
     }
 
-    /// A batch that could be answered from the cache. Err: it passes.
+    /// Handles a batch that could be answered from the cache. Err: it passes.
     fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8], lead: Lead) -> Result<Step, Reason> {
         let allowed = self.allowed();
         let settings = self.server.settings_number().filter(|_| matches!(allowed, Allowed::Cache { .. }));
@@ -262,7 +262,7 @@ impl Session {
         Ok(statements)
     }
 
-    /// A statement prepared earlier, if its text means now what it meant then.
+    /// A statement that was prepared earlier, if its text has the same meaning now.
     fn prepared_statement(&mut self, name: &[u8], settings: Option<u32>) -> Result<Arc<Statement>, Reason> {
         let era = self.server.statements.era();
         let catalog = self.shared.catalog_version();
@@ -288,7 +288,7 @@ impl Session {
         Ok(statement)
     }
 
-    /// Answers all executions from the cache, unless answers are still owed before them.
+    /// Answers all executions from the cache, unless earlier answers are still due.
     fn answer_batch(
         &mut self,
         groups: &[Group<'_>],
@@ -297,11 +297,11 @@ impl Session {
         messages: &[u8],
     ) -> Result<Step, Reason> {
         let flushes = ends_with_flush(messages);
-        // The client may ask for more of it before its `Sync`.
+        // The client may ask for more rows before its `Sync`.
         if flushes && hits.iter().flatten().any(|entry| entry.payload.frames().ends_with(SUSPENDED)) {
             return Err(Reason::MessageShape);
         }
-        // A named statement must exist upstream (and must not exist already): its Parse is the server's.
+        // A named statement must exist on the server, or must not exist yet: only the server can answer its `Parse`.
         if groups.iter().any(Group::names_statement) {
             return Err(Reason::MessageShape);
         }
@@ -309,7 +309,7 @@ impl Session {
         if self.transaction.has_portals() && groups.iter().any(|group| !group.bind.portal.is_empty()) {
             return Err(Reason::MessageShape);
         }
-        // Many large answers at once would not fit the output's bound.
+        // The output's limit has no space for many large answers at once.
         if groups.len() > 1 && hits.iter().flatten().map(|e| e.payload.frames().len()).sum::<usize>() > BATCH_BYTES_MAX
         {
             return Err(Reason::MessageShape);
@@ -324,7 +324,7 @@ impl Session {
                 let prepared = self.prepared(statement);
                 self.server.statements.kept_unnamed(prepared, message);
             }
-            // The answer to Bind comes behind the description of a statement, and is kept with it.
+            // The answer to `Bind` follows the description of a statement, and is cached with it.
             if group.describe != Describe::Statement {
                 self.client.put(backend::BIND_COMPLETE_FRAME);
             }
@@ -386,7 +386,7 @@ impl Session {
         let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
         self.server.put(before_sync);
         let asks = between && !self.await_probe();
-        // Behind an answer that is the client's, and follows the last execution's, it has a `Sync` of its own.
+        // After a `Close`, whose answer is the client's, the log-end probe has a `Sync` of its own.
         let within = groups.last().is_none_or(|group| !group.closes);
         if asks && within {
             self.ask_end_within(groups.len());
@@ -397,7 +397,7 @@ impl Session {
         }
     }
 
-    /// Executions up to a `Flush`; the batch stays open.
+    /// Sends executions up to a `Flush`; the batch stays open.
     fn send_flushed(&mut self, groups: &[Group<'_>], messages: &[u8]) {
         let answers = |group: &Group<'_>| {
             let before = usize::from(group.parse.is_some()) + usize::from(group.describe == Describe::Statement);
@@ -413,7 +413,7 @@ impl Session {
         }
     }
 
-    /// The client has the answer to the last of these executions, and the server has not, or ends it.
+    /// Notes that the client has the answer to the last of these executions while the server has not executed it, or has closed its portal.
     #[inline(never)]
     fn note_unseen(&mut self, groups: &[Group<'_>], messages: &[u8]) {
         if let Some(group) = groups.last()
@@ -423,8 +423,8 @@ impl Session {
         }
     }
 
-    /// Statements whose `Sync` is still to come may run in a transaction of their own, as if it had: READ COMMITTED shows each what is committed by
-    /// then. In a block a `Sync` ends nothing.
+    /// Whether statements whose `Sync` is still to come may run in a transaction of their own, as if the `Sync` had come: READ COMMITTED shows each
+    /// statement what is committed by then. In a block a `Sync` ends nothing.
     fn may_end_early(&self, statements: &[Arc<Statement>]) -> bool {
         let is_asked = matches!(self.server.settings.known, Known::Nothing | Known::Failed);
         let is_committed = self.server.settings.default_isolation == Some(Isolation::ReadCommitted);
@@ -479,7 +479,7 @@ fn prepared_before(groups: &[Group<'_>], at: usize) -> Option<usize> {
 /// The last message of an answer that stopped at the most rows asked for.
 const SUSPENDED: &[u8] = b"s\0\0\0\x04";
 
-/// What is looked up and kept.
+/// The executions that are looked up and cached.
 fn executions<'a>(groups: &'a [Group<'_>], statements: &'a [Arc<Statement>]) -> impl Iterator<Item = Execution<'a>> {
     groups.iter().zip(statements).map(|(group, statement)| Execution::Bound {
         statement,

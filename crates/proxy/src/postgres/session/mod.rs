@@ -1,4 +1,4 @@
-//! One client connection and its upstream connection.
+//! A client connection and its server connection.
 //!
 //! A session is one task that owns both sockets, so a hit never leaves the thread. Its steps:
 //!
@@ -23,7 +23,7 @@
 //! | complete fills | `complete` | answers that wait for the log end before they are cached |
 //! | definitions | `definitions` | whether others must reckon with what the session has defined |
 //! | orders | `orders` | what an operator has ordered: KILL, PAUSE |
-//! | waiting | `hold` | the acknowledgement or the look-up that waits for the change stream |
+//! | waiting | `waiting` | the acknowledgement or the look-up that waits for the change stream |
 //!
 //! Order is kept by a queue of [`unit::Unit`]s, one per `ReadyForQuery` that the upstream owes: a hit is answered
 //! only when the queue is empty. Back-pressure is kept by never reading one side while the other's output is high.
@@ -40,7 +40,6 @@ mod drain;
 mod ends;
 mod execute;
 pub(crate) mod execution;
-mod hold;
 mod local;
 mod long_text;
 mod mark;
@@ -64,6 +63,7 @@ mod transaction;
 mod unit;
 mod unseen;
 mod upstream;
+mod waiting;
 mod waits_skipped;
 mod watermark;
 mod way;
@@ -78,17 +78,16 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::latency::Took;
-use crate::metrics::WorkerCounters;
 use crate::peer::STALL_MAX;
 use crate::postgres::Pg;
 use crate::postgres::session::block::Transaction;
 use crate::postgres::session::client_side::ClientSide;
 use crate::postgres::session::complete::CompleteFills;
 use crate::postgres::session::definitions::Definitions;
-use crate::postgres::session::hold::Waiting;
 use crate::postgres::session::pipeline::Pipeline;
 use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::{Known, ServerConnection};
+use crate::postgres::session::waiting::Waiting;
 use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
 use crate::server::sessions::Link;
@@ -98,16 +97,16 @@ use crate::session::body::Body;
 pub(crate) use own::first_question;
 pub(crate) use startup::serve;
 
-/// Time for a last word over TLS.
+/// The longest wait for the client to receive the last message over TLS.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a session ended other than by its client's wish.
+/// Why a session ended, if the client did not end it.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
     /// A socket failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The server sent what cannot be a message, or an answer nobody asked for.
+    /// The server sent an invalid message, or an answer to nothing.
     #[error("server out of step: {0}")]
     ServerMisbehaved(&'static str),
 }
@@ -127,26 +126,22 @@ struct Session {
     definitions: Definitions,
     waiting: Waiting,
     way: Way,
-    /// Scratch for keys.
+    /// Buffer for keys.
     key: Vec<u8>,
-    /// When the hit that is being answered was looked up first.
+    /// When the current hit was first looked up.
     looked_up_at: Nanos,
 }
 
 impl Session {
-    fn counters(&self) -> Option<&WorkerCounters> {
-        self.shared.metrics.worker(self.worker)
-    }
-
     fn now(&self) -> Nanos {
         self.shared.clock.now()
     }
 
-    /// Serves until either side ends.
+    /// Runs until either side ends.
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             self.read_upstream()?;
-            while self.release_held() {
+            while self.end_commit_wait() {
                 self.read_upstream()?;
             }
             self.give_up_block_fills();
@@ -165,7 +160,7 @@ impl Session {
             if self.is_over() {
                 let _ = self.server.socket().flush().await;
                 self.client.socket().flush().await?;
-                // Over TLS an end that is not said looks like an attack. A client that does not read is not waited for.
+                // Without a close_notify the end would look like an attack. Do not wait for a client that does not read.
                 let _ = timeout(FAREWELL_TIMEOUT, self.client.socket().shut_down()).await;
                 return Ok(());
             }
@@ -183,12 +178,12 @@ impl Session {
         }
     }
 
-    /// The server has ended the connection, as it does once it has answered everything and the client sends no more.
+    /// The server has ended the connection: it has answered everything, and the client sends no more.
     fn is_over(&self) -> bool {
-        self.server.has_ended() && !self.client.is_high() && !self.waiting.is_holding()
+        self.server.has_ended() && !self.client.is_high() && !self.waiting.is_in_commit_wait()
     }
 
-    /// The client has ended and nothing of what it sent is left to be handled.
+    /// The client has ended, and all that it sent is handled.
     fn client_is_drained(&self) -> bool {
         if !self.client.is_open() || !self.client.has_ended() {
             return self.client.has_said_goodbye();
@@ -196,13 +191,13 @@ impl Session {
         let waits =
             !self.is_idle() || self.waiting.is_looking() || matches!(self.server.settings.known, Known::Asked { .. });
         let high = self.client.is_high() || self.server.is_high();
-        // What is left while nothing is waited for is a piece of a message.
+        // If the session waits for nothing, the remaining bytes are an incomplete message.
         self.client.received().is_empty() || !(self.client.is_within_message() || waits || high)
     }
 
-    /// Writes what waits and reads what comes: at least one of it.
+    /// Sends pending output and receives input; waits until it can do at least one.
     async fn exchange(&mut self) -> io::Result<()> {
-        // Once the client has ended, an emptied output is what the next step waits for.
+        // Once the client has ended, the next step waits until the output is empty.
         let ended = self.client.has_ended() || self.client.has_said_goodbye();
         std::future::poll_fn(|cx| {
             let mut progress = self.is_to_leave() || self.link.take_news() || self.poll_waits(cx);
@@ -221,8 +216,8 @@ impl Session {
                 received?;
                 progress = true;
             }
-            let hold = self.server.is_high() || self.client.is_high();
-            if !hold && let Poll::Ready(received) = self.client.socket().poll_receive(cx) {
+            let is_full = self.server.is_high() || self.client.is_high();
+            if !is_full && let Poll::Ready(received) = self.client.socket().poll_receive(cx) {
                 received?;
                 progress = true;
             }
@@ -231,22 +226,18 @@ impl Session {
         .await
     }
 
-    /// Nothing is owed to the client and no message is half forwarded: an answer of Freshet's own may follow.
+    /// No answer is due to the client, and no message is partly forwarded: Freshet may send an answer of its own.
     fn is_idle(&self) -> bool {
-        self.pipeline.is_empty() && self.server.rest == 0 && !self.waiting.is_holding()
+        self.pipeline.is_empty() && self.server.rest == 0 && !self.waiting.is_in_commit_wait()
     }
 
     fn count_passed(&self, reason: &Reason) {
-        if let Some(counters) = self.counters() {
-            counters.count_passed(reason);
-        }
+        self.shared.metrics.count_passed(self.worker, reason);
     }
 
     /// The database has answered a statement.
     fn count_answer(&self, took: Took, answered: &Answered<'_>) {
-        if let Some(counters) = self.counters() {
-            counters.answers.note(took);
-        }
+        self.shared.metrics.count_answer(self.worker, took);
         if self.shared.settings.query_log.wants(took.nanos) {
             self.observe(answered);
         }
@@ -257,14 +248,12 @@ impl Session {
         self.link.note_traffic(self.client.traffic(), self.server.traffic());
     }
 
-    /// The answers of these entries are in the output.
+    /// Counts hits whose answers are in the output.
     fn count_hits<'a>(&mut self, entries: impl Iterator<Item = &'a Body>, count: usize, bytes: usize) {
         self.server.settings.is_used = true;
         self.prefetch.note_hit();
         let took = Took::from(self.now().saturating_sub(self.looked_up_at));
-        if let Some(counters) = self.counters() {
-            counters.count_hits(count, bytes, took);
-        }
+        self.shared.metrics.count_hits(self.worker, (count, bytes), took);
         let is_observed = self.shared.settings.query_log.wants(took.nanos);
         let parent = if is_observed { self.client.take_trace() } else { None };
         entries.for_each(|entry| {

@@ -15,17 +15,17 @@ use crate::session::lookup::Decision;
 use crate::session::moving::{Limits, Reached, put_text, put_without};
 use crate::statement::registry::Statement;
 
-/// Of a fill: its limits, and how its answer will be written.
+/// The moving limits of a fill, and how its answer will be written.
 #[derive(Debug)]
 pub(crate) struct Moving {
     limits: Limits,
     entry: Arc<[u8]>,
-    /// The columns that show them and are in binary format.
+    /// The columns of the answer that show them and are in binary format.
     binary: Vec<usize>,
 }
 
 impl Moving {
-    /// `entry`: the key that the answer will be kept under.
+    /// `entry`: the key of the new entry.
     pub(crate) fn of(limits: Limits, execution: Execution<'_>, entry: &[u8]) -> Self {
         let is_binary = |column: &usize| match execution {
             Execution::Query(_) => false,
@@ -35,14 +35,14 @@ impl Moving {
         Self { limits, entry: entry.into(), binary }
     }
 
-    /// How far the whole answer reaches.
+    /// The range of limits for which the whole answer is the same.
     pub(crate) fn reached(self, frames: &[u8]) -> Option<Box<Reached>> {
         let Self { limits, entry, binary } = self;
         limits.reached(entry, rows(frames), |row| fields(&binary, row))
     }
 }
 
-/// What an execution says of its moving limits.
+/// The moving limits of an execution.
 pub(crate) fn limits(
     read_set: &Arc<ReadSet>,
     (statement, context): (&Statement, &Context),
@@ -52,7 +52,7 @@ pub(crate) fn limits(
     Limits::of(read_set, &params, context, |key, numbers| write_key(key, numbers, statement, execution))
 }
 
-/// All that decides the answer's bytes but for the parameters of these numbers.
+/// Writes the part of the key that does not depend on the parameters with these numbers.
 fn write_key(key: &mut Vec<u8>, numbers: &[u32], statement: &Statement, execution: Execution<'_>) -> Option<()> {
     let Execution::Bound { tail, describe, rows_max, .. } = execution else {
         key.push(b'Q');
@@ -78,7 +78,7 @@ fn write_key(key: &mut Vec<u8>, numbers: &[u32], statement: &Statement, executio
     for number in numbers.iter().filter(|number| **number <= u32::from(statement.own_params)) {
         let value = (*bound.get(number.checked_sub(1)? as usize)?)?;
         let start = value.bytes.as_ptr().addr().checked_sub(tail.as_ptr().addr())?;
-        // A value in binary format has the length that the server takes its type to have; a text has any.
+        // A value in binary format has the length that its type has on the server; a text may have any length.
         let from = if value.binary { start } else { start.checked_sub(size_of::<i32>())? };
         cuts.push((from, start + value.bytes.len()));
     }
@@ -86,7 +86,7 @@ fn write_key(key: &mut Vec<u8>, numbers: &[u32], statement: &Statement, executio
 }
 
 impl Session {
-    /// Looks up an execution that was looked up in vain: another one may have been kept that differs in its moving limits only.
+    /// Looks up an execution that has missed: there may be an entry that differs only in its moving limits.
     pub(crate) fn look_up_moved(&mut self, statement: &Statement, execution: Execution<'_>) -> Found {
         if self.takes_snapshot() {
             return Decision::Fill(());
@@ -98,14 +98,14 @@ impl Session {
         }
         let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Decision::Fill(()) };
         let Some(entry) = self.shared.latest.entry(&key).filter(|entry| **entry != *self.key) else {
-            return Decision::Fill(()); // or it was found and is not to be used
+            return Decision::Fill(()); // or the entry was found and must not be used
         };
         self.key.clear();
         self.key.extend_from_slice(&entry);
         self.look_up_key(|body| body.reached.as_ref().is_some_and(|reached| reached.covers(&at)))
     }
 
-    /// What an execution says of its moving limits, if its statement is known to have such.
+    /// The moving limits of an execution, if its statement is known to have any.
     pub(crate) fn limits_of(&self, statement: &Statement, execution: Execution<'_>) -> Option<Limits> {
         if !statement.query.moves() || !statement.query.template.settings().is_empty() {
             return None;

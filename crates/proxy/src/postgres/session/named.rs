@@ -10,8 +10,8 @@ use crate::postgres::session::{Known, Session};
 use crate::statement::registry::Statement;
 
 impl Session {
-    /// The key of an execution whose statement is known. If it reads settings by name, the tag is another, and what their values hash to and
-    /// how many bytes that has come last.
+    /// The key of an execution of a known statement. If the statement reads settings by name, the key has another tag, and ends with a hash of their
+    /// values and the number of bytes before it.
     pub(crate) fn write_key(&mut self, context: u32, statement: &Statement, execution: Execution<'_>) {
         write_key(&mut self.key, context, execution);
         if statement.query.template.settings().is_empty() {
@@ -34,14 +34,14 @@ impl Session {
         self.key.extend_from_slice(&bytes.to_le_bytes());
     }
 
-    /// A question for the context has failed, perhaps because of them.
+    /// The query for the context has failed, perhaps because of these settings.
     pub(super) fn note_named_failed(&self, ask: Ask) {
         if self.server.own.named > 0 && matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
             self.shared.named.failed();
         }
     }
 
-    /// An error if the session was not asked for the settings that a statement reads by name: it is asked for them next.
+    /// Err if the session has not read the settings that a statement reads by name: it reads them next.
     pub(crate) fn need_named(&mut self, statement: &Statement, execution: Execution<'_>) -> Result<(), Reason> {
         if statement.query.template.settings().is_empty() || self.knows_named(statement, execution)? {
             return Ok(());
@@ -50,7 +50,7 @@ impl Session {
         Err(Reason::SettingsUnknown)
     }
 
-    /// Whether the session was asked for the settings that a statement reads by name. An error if it never is.
+    /// Whether the session has read the settings that a statement reads by name. Err if it never does.
     fn knows_named(&self, statement: &Statement, execution: Execution<'_>) -> Result<bool, Reason> {
         let known = self.server.settings.named.as_deref().map_or(0, |named| named.split(|byte| *byte == b' ').count());
         let params = parameters(statement, execution)?;
@@ -60,14 +60,14 @@ impl Session {
             if !is_keyed(name) {
                 all &= self.shared.named.place(name).ok_or(NOT_ASKED_FOR)? < known;
             } else if !matches!(&self.server.settings.known, Known::Context(context, _) if context.client.utf8) {
-                return Err(NOT_ASKED_FOR); // in the key are letters, not bytes
+                return Err(NOT_ASKED_FOR); // the key has characters, not bytes
             }
         }
         Ok(all)
     }
 }
 
-/// The name that a constant of the text has.
+/// The setting's name, if a constant of the text gives it.
 fn name_of<'v>(params: &[Parameter<'v>], number: u32) -> Option<&'v str> {
     match params.get((number as usize).wrapping_sub(1))?.value {
         ParameterValue::Literal(Literal { kind: LiteralKind::String, text }) => std::str::from_utf8(text).ok(),

@@ -1,7 +1,7 @@
-//! What an operator orders of a session by the console: to end, or to read no new statement for a while.
+//! Orders of an operator to a session, given by the console: to end, or to execute no new statement for a while.
 //!
-//! PAUSE takes effect between transactions: a session within one, or within a batch of the extended protocol, reads on until that ends. What the
-//! client sends meanwhile waits in its connection. Hits wait, too: a paused session answers nothing.
+//! PAUSE takes effect between transactions: a session within one, or within a batch of the extended protocol, continues until that ends. What the
+//! client sends meanwhile stays in its connection. Hits wait, too: a paused session answers nothing.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::postgres::session::drain::TERMINATED;
 use crate::postgres::session::{FAREWELL_TIMEOUT, Session};
 
 impl Session {
-    /// Whether the next message of the client has to wait for RESUME.
+    /// Whether the next message of the client must wait for RESUME.
     pub(crate) fn is_between_statements_of_a_pause(&self) -> bool {
         self.link.is_paused()
             && self.transaction.is_idle()
@@ -26,7 +26,7 @@ impl Session {
             && !self.link.is_leaving()
     }
 
-    /// Says whether the pause has reached this session: nothing is left to finish.
+    /// Reports whether the pause has reached this session: it has nothing to finish.
     pub(crate) fn park(&mut self) {
         if self.link.is_paused() {
             let rests = self.is_between_statements_of_a_pause() && self.is_idle();

@@ -1,11 +1,10 @@
-//! The statements that Freshet runs on a client's connection, never inside an open transaction block (but for one that reads nothing,
-//! [`Session::precede`], and what [`super::local`] asks): each under its own
-//! `Sync`, or, where that is as good, behind the client's messages and under theirs, which spares the database a transaction
-//! and a packet.
+//! Freshet's own statements on a client's server connection. They are never sent into an open transaction block, except one that reads nothing
+//! ([`Session::precede`]) and the query of [`super::local`]. Each has its own `Sync`; or it follows the client's messages and shares their `Sync`, if
+//! that has the same effect, which saves the database a transaction and a packet.
 //!
-//! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
-//! unnamed statement. Every name in them is qualified, so that no search path changes their meaning. The client does not see them: they are
-//! closed ahead of a statement that asks which prepared statements there are ([`Session::precede`]).
+//! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's unnamed statement. Every name in them is
+//! qualified, so that no search path changes their meaning. The client does not see them: they are closed before a statement that lists prepared
+//! statements ([`Session::precede`]).
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +19,7 @@ use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::unit::{Ask, EndWithin, Unit};
 use crate::statement::registry::Statement;
 
-/// The names of all of them.
+/// The names of all these statements.
 const NAMES: [&[u8]; 6] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY, LOCAL];
 const PROOF: &[u8] = b"_freshet_proof";
 const END: &[u8] = b"_freshet_end";
@@ -29,7 +28,7 @@ const END_AND_CONTEXT: &[u8] = b"_freshet_end_context";
 const QUERY: &[u8] = b"_freshet_query";
 const LOCAL: &[u8] = b"_freshet_local";
 
-/// The question for a session's context that is sent with its login: [`Ask::Context`].
+/// The query for a session's context that is sent with its login: [`Ask::Context`].
 pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
     static MESSAGES: OnceLock<Vec<u8>> = OnceLock::new();
     let messages = || {
@@ -43,29 +42,29 @@ pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
 }
 
 impl Session {
-    /// The question for the context was sent with the login; its answer comes behind the start-up's.
+    /// The query for the context was sent with the login; its answer follows the answer to the start-up.
     pub(crate) fn asked_at_login(&mut self, under: CatalogVersion) {
         self.server.settings.known = Known::Asked { again: false };
         self.server.settings.asked_under = under;
         self.pipeline.push_own(Ask::Context);
     }
 
-    /// Asks, behind everything sent so far.
+    /// Sends one of these queries after everything that was sent so far.
     pub(crate) fn ask(&mut self, ask: Ask) {
         self.server.put_question(ask, &self.shared);
         frontend::put_sync(self.server.output());
         self.pipeline.push_own(ask);
     }
 
-    /// Asks for the log end in the batch that is being sent, whose statements only read; its `Sync` comes next. The
-    /// answers to so many executions come first.
+    /// Sends the log-end probe in the current batch, whose statements only read; its `Sync` comes next. The answer follows those of this number of
+    /// executions.
     pub(crate) fn ask_end_within(&mut self, executions: usize) {
         self.server.put_question(Ask::End, &self.shared);
         self.last_unit().fills.end = Some(EndWithin { completions: executions + 1, row: None });
     }
 
-    /// Whether the results of the last unit are to wait for the next log-end probe of the lease's, instead of asking for the end of the
-    /// log. Who hits in between needs to know its own watermark.
+    /// Whether the results of the last unit wait for the next log-end probe of the lease service instead of a probe of their own. A session with hits
+    /// in between must know its own watermark.
     pub(crate) fn await_probe(&mut self) -> bool {
         self.shared.count_end();
         let none_kept = !self.transaction.has_fills() && self.complete.is_empty();
@@ -77,9 +76,9 @@ impl Session {
         awaits_end
     }
 
-    /// Behind a transaction that wrote. A session that also reads asks for its context with the same question, if the write
-    /// may have changed it: else the next read would have to wait for that. So does one that only writes, once under each catalogue: without
-    /// its context all its writes are held ([`super::waits_skipped`]).
+    /// After a transaction that wrote. A session that also reads asks for its context in the same query, if the write may have changed it: otherwise
+    /// the next read would have to wait for that. A session that only writes asks so once for each catalogue: without a context, all its writes would
+    /// have a commit wait ([`super::waits_skipped`]).
     pub(crate) fn ask_end_behind_write(&mut self) {
         let under = self.shared.catalog_version();
         let with_context = matches!(self.server.settings.known, Known::Nothing)
@@ -91,7 +90,7 @@ impl Session {
         self.ask(if with_context { Ask::EndAndContext { era: self.server.statements.era(), under } } else { Ask::End });
     }
 
-    /// The last unit, of which nothing has been sent, begins with this statement: what the server must know before it.
+    /// The last unit, of which nothing was sent, begins with this statement: sends what the server must execute before it.
     pub(crate) fn precede(&mut self, statement: Option<&Arc<Statement>>) {
         if !matches!(self.pipeline.back(), Some(Unit::Client(unit)) if !unit.sent.begun) {
             return;
@@ -106,7 +105,7 @@ impl Session {
         }
         let unit = self.pipeline.pop_back();
         if lacks_query {
-            // It reads nothing, so that it fails only where the client's statement would: the connection is lost, or cancelled.
+            // It reads nothing, so it fails only if the client's statement would fail, too: the connection is lost, or the statement is cancelled.
             self.ask(Ask::Query);
         }
         if lists_prepared {
@@ -129,8 +128,8 @@ impl Session {
         self.ask(Ask::Context);
     }
 
-    /// An answer came from the cache: if the server counts how long the session is idle, it must learn that it is not. Not
-    /// every time: a session may end an eighth of the time-out early.
+    /// An answer was served from the cache: if the server has a time-out for idle sessions, it must learn that the session is not idle. It does not
+    /// learn it each time: a session may end up to an eighth of the time-out too early.
     pub(crate) fn keep_awake(&mut self) {
         let idle_max = if self.transaction.block().is_some() {
             self.server.settings.idle_max.in_block
@@ -144,7 +143,7 @@ impl Session {
         }
     }
 
-    /// Brings the upstream's unnamed statement in step before messages that may use it.
+    /// Brings the server's unnamed statement into the state that the client expects, before messages that may use it.
     pub(crate) fn catch_up_unnamed(&mut self) {
         if self.server.catch_up_unnamed() {
             self.pipeline.push_own(Ask::UnnamedStatement);
@@ -153,10 +152,10 @@ impl Session {
 }
 
 impl ServerConnection {
-    /// Without the `Sync`.
+    /// The same without the `Sync`.
     fn put_question(&mut self, ask: Ask, shared: &Pg) {
         let named = self.named_for(ask, shared);
-        // A function may drop all prepared statements unseen, and in a block a question that fails would abort it: that one is always prepared.
+        // A function may drop all prepared statements unseen, and in a block a query that fails would abort it: so this statement is always prepared.
         let mut never = false;
         let (name, prepared): (&[u8], &mut bool) = match ask {
             Ask::Proof => (PROOF, &mut self.own.proof),
@@ -167,7 +166,7 @@ impl ServerConnection {
             Ask::Local => (LOCAL, &mut never),
             Ask::UnnamedStatement => return,
         };
-        // The first question about the context is asked in its long form only once.
+        // The long form of the first query for the context is sent only once.
         let knows_server = self.identity.is_some();
         let is_prepared = std::mem::replace(prepared, *prepared || ask != Ask::Context || knows_server);
         let out = self.output();
@@ -186,14 +185,14 @@ impl ServerConnection {
                 Ask::Local => context::local_question(&named),
                 Ask::Context | Ask::UnnamedStatement => context::question(!knows_server, &named),
             };
-            // Close first: the name may exist after all, and closing what does not exist is no error.
+            // Close first: the name may be in use after all, and closing an unknown statement is no error.
             frontend::put_close_statement(out, name);
             frontend::put_parse(out, name, sql.as_bytes());
         }
         frontend::put_bind_execute(out, name, &[]);
     }
 
-    /// The settings that a question for the context asks for by name: none if it may have failed because of them.
+    /// The settings that a query for the context names: none if the last query may have failed because of them.
     fn named_for(&mut self, ask: Ask, shared: &Pg) -> Arc<Vec<Box<str>>> {
         if ask == Ask::Local {
             return shared.named.names();
@@ -211,7 +210,7 @@ impl ServerConnection {
         named
     }
 
-    /// Freshet's statements are closed, which cannot fail, not even in a transaction block that has failed.
+    /// Freshet's statements are closed, which cannot fail, not even in a failed transaction block.
     fn close_own(&mut self) {
         let out = self.output();
         for name in NAMES {

@@ -1,6 +1,6 @@
-//! Freshet's own prepared statements on a connection to the server, as far as they are known ([`super::own`]).
+//! Freshet's own prepared statements on a server connection, as far as they are known ([`super::own`]).
 
-/// Those that are prepared there.
+/// The statements that are prepared there.
 #[expect(clippy::struct_excessive_bools, reason = "one for each statement")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnStatements {
@@ -8,12 +8,12 @@ pub(crate) struct OwnStatements {
     pub(super) end: bool,
     pub(super) context: bool,
     pub(super) end_and_context: bool,
-    /// How many settings the last two ask for by name.
+    /// The number of settings that the last two name.
     pub(super) named: usize,
 }
 
 impl OwnStatements {
-    /// It is not certain that the upstream knows the question for the log end.
+    /// Whether the server may not have the prepared log-end probe.
     pub(crate) fn forget_end(&mut self) {
         self.end = false;
     }

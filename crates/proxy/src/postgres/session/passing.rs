@@ -1,5 +1,4 @@
-//! Batches of the extended protocol that pass: forwarded message by message, and watched only as far as their
-//! statements can change what later look-ups mean.
+//! Batches of the extended protocol that pass: forwarded message by message. Their statements are parsed only for effects on later look-ups.
 
 use std::sync::Arc;
 
@@ -18,13 +17,13 @@ use crate::postgres::session::unit::{Ask, Kind, NAMES_MAX, Response, Unit};
 use crate::postgres::session::way::is_suspect;
 use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
-/// The server answers the message by one of those that [`super::upstream`] counts, unless it skips it.
+/// Whether the server answers the message with one of those that [`super::upstream`] counts, unless it skips the message.
 fn is_answered_once(tag: u8) -> bool {
     matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE)
 }
 
 impl Session {
-    /// Lets the extended protocol's messages pass up to the next `Sync`.
+    /// Passes the messages of the extended protocol up to the next `Sync`.
     pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
         let input = self.client.take_input();
         self.catch_up_unseen(input.bytes());
@@ -43,7 +42,7 @@ impl Session {
         self.client.begin_batch(OpenBatch::Passes(reason));
     }
 
-    /// One execution of a statement that was prepared before passes, on one portal: all its messages, `Sync` included.
+    /// Passes one execution of a statement that was prepared before: all its messages, with `Sync`.
     pub(crate) fn pass_execution(&mut self, group: &Group<'_>, messages: &[u8], reason: Reason) {
         let describes = group.describe != Describe::Nothing;
         self.catch_up_unseen(messages);
@@ -51,7 +50,7 @@ impl Session {
         self.bind_passes(Some(&group.bind));
         self.execution_passes(group.bind.portal.is_empty());
         let unit = self.last_unit();
-        unit.portals.binds_named = false; // it is closed
+        unit.portals.binds_named = false; // its portal is closed
         unit.effects.mark.others |= describes;
         unit.sent.bound_or_executed = true;
         unit.response.owe(2 + usize::from(describes) + usize::from(group.closes));
@@ -59,7 +58,7 @@ impl Session {
         self.end_passing_batch();
     }
 
-    /// Its `Sync` has been sent.
+    /// Its `Sync` was sent.
     fn end_passing_batch(&mut self) {
         self.last_unit().sent.synced = true;
         self.client.end_batch();
@@ -67,8 +66,8 @@ impl Session {
         self.ask_end_behind_flushed();
     }
 
-    /// The batch that is open only reads, and all that was sent of it has been answered: a `Sync` of Freshet's own ends it, so that what comes next
-    /// may be answered from the cache. The client's own finds nothing to end.
+    /// Whether the open batch has only read, and everything sent in it is answered. Freshet then ends it with a `Sync` of its own, so that the next
+    /// statement may be answered from the cache. The client's `Sync` finds no batch to end.
     pub(crate) fn end_flushed_reads(&mut self) {
         if !self.client.passes_batch() {
             return;
@@ -84,7 +83,7 @@ impl Session {
         self.ask_end_behind_flushed();
     }
 
-    /// Results of the last unit are complete behind its `Sync`, but for the log end.
+    /// The results of the last unit are complete after its `Sync`, except for the log end.
     fn ask_end_behind_flushed(&mut self) {
         let keeps = matches!(self.pipeline.back(), Some(Unit::Client(unit)) if !unit.fills.results.is_empty());
         if keeps && self.transaction.is_idle() && !self.await_probe() {
@@ -105,8 +104,8 @@ impl Session {
         }
     }
 
-    /// The first messages of a batch, which only the server can answer, go ahead with a `Sync` of Freshet's own. The rest waits: if they
-    /// fail, the server would skip it ([`Self::lead_answered`]).
+    /// Sends the first messages of a batch, which only the server can answer, with a `Sync` of Freshet's own. The rest waits: if they fail, the
+    /// server would skip it ([`Self::lead_answered`]).
     pub(crate) fn send_lead(&mut self, messages: &[u8]) -> Step {
         if !self.is_idle() {
             return Step::Wait;
@@ -157,7 +156,7 @@ impl Session {
         self.step(head)
     }
 
-    /// A message of a batch that passes.
+    /// Passes a message of a batch.
     pub(crate) fn batch_message(&mut self, head: Header) -> Step {
         if matches!(head.tag, frontend::PARSE | frontend::BIND) && self.has_only_prepared() {
             return self.end_prepared_batch(head);
@@ -195,7 +194,7 @@ impl Session {
             frontend::QUERY | frontend::FUNCTION_CALL => return self.query_in_batch(head),
             frontend::TERMINATE => self.client.say_goodbye(),
             frontend::EXECUTE => {
-                // A portal bound before, perhaps, and perhaps by other means.
+                // The portal may have been bound before, perhaps not by the protocol.
                 let unnamed = self.client.received().get(frame::HEADER_BYTES) == Some(&0);
                 self.execution_passes(unnamed);
             }
@@ -212,8 +211,8 @@ impl Session {
         self.pass(head)
     }
 
-    /// A `Query` or `FunctionCall` in a batch that has no `Sync` yet. The server skips it if the batch has failed; else it
-    /// belongs to the batch's implicit transaction, ends it, and is answered by the one `ReadyForQuery` of both.
+    /// Passes a `Query` or `FunctionCall` in a batch that has no `Sync` yet. If the batch has failed, the server skips it. Otherwise it belongs to
+    /// the batch's implicit transaction and ends it; one `ReadyForQuery` answers both.
     fn query_in_batch(&mut self, head: Header) -> Step {
         let unit = self.last_unit();
         if unit.has_failed() {
@@ -226,10 +225,10 @@ impl Session {
             return Step::Wait;
         }
         if !unit.sent.bound_or_executed {
-            // Drivers prepare so, and wait. Nothing has begun: the transaction can end before as well.
+            // Drivers prepare statements in this way, and wait. Nothing has begun: the transaction may as well end before.
             return self.end_prepared_batch(head);
         }
-        // What the server makes of it during COPY depends on how the COPY goes.
+        // What the server does with it during COPY depends on the state of the COPY.
         unit.kind = if unit.copy.is_asked() { Kind::Raw } else { Kind::Query };
         self.last_unit().effects.tells = true;
         self.client.end_batch();
@@ -238,7 +237,7 @@ impl Session {
         self.pass(head)
     }
 
-    /// Drivers that send Flush behind Describe: the open batch has only prepared statements, and has been answered.
+    /// For drivers that send `Flush` after `Describe`: the open batch has only prepared statements, and is answered.
     fn has_only_prepared(&self) -> bool {
         let Some(Unit::Client(unit)) = self.pipeline.back() else { return false };
         unit.kind == Kind::Batch
@@ -247,7 +246,7 @@ impl Session {
             && !unit.sent.bound_or_executed
     }
 
-    /// The open batch has only prepared statements, and has been answered: a `Sync` of Freshet's own ends it.
+    /// The open batch has only prepared statements, and is answered: Freshet ends it with a `Sync` of its own.
     fn end_prepared_batch(&mut self, head: Header) -> Step {
         self.client.end_batch();
         self.client.expect_long_text(None);
@@ -259,7 +258,7 @@ impl Session {
         self.step(head)
     }
 
-    /// The statement to be prepared is held.
+    /// Delays the statement to be prepared.
     fn begin_to_hold_parse(&mut self, parse: &Parse<'_>) -> bool {
         if !is_suspect(parse.query) {
             return false;
@@ -268,7 +267,7 @@ impl Session {
         self.begin_to_make_way(statement.as_deref(), parse.query)
     }
 
-    /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.
+    /// Notes the effect of a passing message on the session's statements; `bytes` is the message, or its beginning.
     fn watch(&mut self, head: Header, bytes: &[u8]) {
         match head.tag {
             frontend::PARSE => {
@@ -279,7 +278,7 @@ impl Session {
                     self.parse_sent(parse.name, statement.as_ref());
                     self.constants_are_read(statement.as_ref());
                 } else {
-                    // Too long to look at, or malformed: only the name is known, if that.
+                    // It is too long to be parsed, or malformed: at most its name is known.
                     let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
                     self.parse_sent(name.unwrap_or_default(), None);
                     self.last_unit().effects.mark.note_other(None);
@@ -297,7 +296,7 @@ impl Session {
         }
     }
 
-    /// A constant of a type that somebody made is read when its statement is prepared, by that type's code.
+    /// Whether it has a constant of a user-defined type, which that type's code reads when the statement is prepared.
     fn constants_are_read(&mut self, statement: Option<&Arc<Statement>>) {
         let catalog = self.shared.catalog.load();
         let may = match statement {
@@ -308,7 +307,7 @@ impl Session {
             return;
         }
         let nature = self.nature(statement);
-        // Nothing else of it runs: what it defines or forgets is told when it is executed.
+        // Nothing else of it runs: its definitions, and the statements that it drops, are noted when it is executed.
         let effect = nature.effect.min(Effect::Settings);
         self.effect(
             effect,
@@ -316,7 +315,7 @@ impl Session {
         );
     }
 
-    /// A statement is bound; it is not known which, if its name cannot be read.
+    /// A statement is bound; it is unknown which, if its name cannot be read.
     fn bind_passes(&mut self, bind: Option<&Bind<'_>>) {
         self.client.unseen_mut().forget();
         let portal = bind.map(|bind| bind.portal);
@@ -330,7 +329,7 @@ impl Session {
         let effect = match (&statement, remembered) {
             (Some(_), _) => nature.effect,
             (None, Some(lost)) => lost.statement.query.template.effect().max(Effect::Write),
-            // It was to be gone, and is not: it may be one that takes all others with it.
+            // It should have been dropped, but was not: it may be one that drops all others.
             (None, None) if self.server.statements.may_outlive() => Effect::Forgets,
             // PREPARE takes only queries and changes of rows.
             (None, None) => Effect::Write,
@@ -347,7 +346,7 @@ impl Session {
         let reason = self.note_passed(statement.as_ref(), &nature, &fallback);
         self.note_read(statement.as_ref());
         let silent = nature.is_silent;
-        // Within a transaction the statement may mean what is rolled back, or gone, with it.
+        // In a transaction the statement may refer to definitions that are rolled back, or may be dropped with them.
         let settled = self.is_settled();
         let (place, now) = (self.prefetch.place(statement.as_ref()), self.now());
         let unit = self.last_unit();
@@ -370,7 +369,7 @@ impl Session {
         self.effect(effect, statement.is_some().then_some(&nature));
     }
 
-    /// `Parse` goes upstream.
+    /// `Parse` is sent to the server.
     pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
         self.client.unseen_mut().forget();
         let prepared = statement.map(|statement| self.prepared(statement));
@@ -385,7 +384,7 @@ impl Session {
 
     /// A statement that is parsed now.
     pub(crate) fn prepared(&self, statement: &Arc<Statement>) -> Prepared {
-        // Within a transaction, settings and definitions may be rolled back.
+        // In a transaction, settings and definitions may be rolled back.
         let settled = self.is_settled();
         let (under, catalog) = if settled {
             (ParsedUnder::Era(self.server.statements.era()), self.shared.catalog_version())

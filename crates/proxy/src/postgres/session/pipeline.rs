@@ -1,7 +1,6 @@
-//! What the server owes, in order: one [`Unit`] for each `ReadyForQuery` to come.
+//! The answers that the server still has to give, in order: one [`Unit`] for each `ReadyForQuery`.
 //!
-//! It counts the units that are not pure, so that a look-up knows at once whether anything ahead of it may write, or open a
-//! transaction.
+//! It counts the units that are not pure, so that a look-up knows at once whether a unit before it may write, or open a transaction.
 
 use std::collections::VecDeque;
 
@@ -11,14 +10,14 @@ use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
 #[derive(Debug)]
 pub(super) struct Pipeline {
     units: VecDeque<Unit>,
-    /// The client's units among them that are not pure.
+    /// How many of the client's units are not pure.
     impure: usize,
-    /// The server, in its COPY mode, ignores the next `Sync`.
+    /// The server, in COPY mode, ignores the next `Sync`.
     absorbs_sync: bool,
 }
 
 impl Pipeline {
-    /// A session begins: the start-up is a unit of the client's, and ends with the first `ReadyForQuery`.
+    /// At the start of a session: the start-up is a unit of the client, and ends with the first `ReadyForQuery`.
     pub(super) fn new(kind: Kind) -> Self {
         let mut pipeline = Self { units: VecDeque::new(), impure: 0, absorbs_sync: false };
         pipeline.push(Unit::Client(ClientUnit::new(kind, false)));
@@ -44,12 +43,12 @@ impl Pipeline {
         self.units.front_mut()
     }
 
-    /// The unit behind that.
+    /// The unit after that.
     pub(super) fn second(&self) -> Option<&Unit> {
         self.units.get(1)
     }
 
-    /// The unit opened last.
+    /// The unit that was opened last.
     pub(super) fn back(&self) -> Option<&Unit> {
         self.units.back()
     }
@@ -62,13 +61,13 @@ impl Pipeline {
         self.units.iter_mut()
     }
 
-    /// One more `ReadyForQuery` is owed.
+    /// Adds a unit.
     pub(super) fn push(&mut self, unit: Unit) {
         self.impure += usize::from(is_impure(&unit));
         self.units.push_back(unit);
     }
 
-    /// One more is owed to a question of Freshet's own.
+    /// Adds a unit for a query of Freshet's own.
     pub(super) fn push_own(&mut self, ask: Ask) {
         self.push(Unit::own(ask));
     }
@@ -80,20 +79,20 @@ impl Pipeline {
         unit
     }
 
-    /// Takes out the unit opened last.
+    /// Removes the unit that was opened last.
     pub(super) fn pop_back(&mut self) -> Option<Unit> {
         let unit = self.units.pop_back();
         self.forget(unit.as_ref());
         unit
     }
 
-    /// The unit behind the first is not answered.
+    /// The unit after the first is not answered.
     pub(super) fn remove_second(&mut self) {
         let unit = self.units.remove(1);
         self.forget(unit.as_ref());
     }
 
-    /// What is owed behind the first unit cannot be counted any more.
+    /// The number of answers after the first unit is unknown.
     pub(super) fn keep_first(&mut self) {
         self.units.truncate(1);
         self.impure = self.units.iter().filter(|unit| is_impure(unit)).count();
@@ -105,29 +104,29 @@ impl Pipeline {
 
     // --- purity --------------------------------------------------------------------------------------------
 
-    /// Nothing in the queue can write or change the session.
+    /// Whether no unit can write or change the session.
     pub(super) fn is_pure(&self) -> bool {
         self.impure == 0
     }
 
-    /// Nothing in it can, but for the unit opened last.
+    /// Whether no unit but the last one can.
     pub(super) fn is_pure_before_last(&self) -> bool {
         self.impure == usize::from(self.units.back().is_some_and(is_impure))
     }
 
-    /// None of the client's units is before the one opened last.
+    /// Whether no unit of the client precedes the last one.
     pub(super) fn last_is_first_of_client(&self) -> bool {
         !self.units.iter().rev().skip(1).any(|unit| matches!(unit, Unit::Client(_)))
     }
 
-    /// The unit opened last may write or change the session.
+    /// The last unit may write or change the session.
     pub(super) fn taint_last(&mut self) {
         if let Some(Unit::Client(unit)) = self.units.back_mut() {
             self.impure += usize::from(unit.taint());
         }
     }
 
-    /// The batches in it may have executed other statements than they were taken for: how many there are.
+    /// The batches may have executed other statements than expected: returns their number.
     pub(super) fn misread_batches(&mut self) -> usize {
         let mut misread = 0;
         for unit in self.units.iter_mut().filter_map(Unit::as_client).filter(|unit| unit.kind == Kind::Batch) {
@@ -142,12 +141,12 @@ impl Pipeline {
 
     // --- COPY ----------------------------------------------------------------------------------------------
 
-    /// The server ignores the next `Sync`, which ends the data of a COPY by the extended protocol.
+    /// The server ignores the next `Sync`, which ends the data of a COPY in the extended protocol.
     pub(super) fn absorb_sync(&mut self) {
         self.absorbs_sync = true;
     }
 
-    /// Whether a `Sync` that is sent now is ignored.
+    /// Whether the server ignores a `Sync` that is sent now.
     pub(super) fn take_absorbed_sync(&mut self) -> bool {
         std::mem::take(&mut self.absorbs_sync)
     }

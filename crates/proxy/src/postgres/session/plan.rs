@@ -1,47 +1,47 @@
-//! The decisions, as pure functions: what the session allows, and what a reason asks for.
+//! The decisions, as pure functions: what the session's state allows, and what a reason asks for.
 
 use freshet_types::Reason;
 
 use crate::postgres::session::block::Block;
 use crate::session::context::Context;
 
-/// What decides whether a session may use the cache at this moment.
+/// The state that decides whether a session may use the cache now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// An operator has switched the cache off.
     pub(crate) bypass: bool,
-    /// Where the last `ReadyForQuery` left the session.
+    /// The transaction status of the last `ReadyForQuery`.
     pub(crate) transaction: TransactionState<'a>,
     /// Test switch.
     pub(crate) hits_after_write: bool,
-    /// Something that may write, open a transaction or change the session has not been answered yet.
+    /// A unit that may write, open a transaction or change the session is not answered yet.
     pub(crate) behind_impure: bool,
     /// Whether the session's server and database are those of the change stream; None: not known yet.
     pub(crate) server: Option<Result<(), &'a Reason>>,
-    /// None: to be asked. Err: cannot be known.
+    /// The session's context. None: it must be asked for. Err: it cannot be known.
     pub(crate) context: Option<Result<&'a Context, &'a Reason>>,
 }
 
-/// Where a session stands.
+/// The transaction state of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TransactionState<'a> {
     /// In no transaction block.
     Idle,
     /// In this block.
     Block(&'a Block),
-    /// In a block that has failed, or of which nothing is known.
+    /// In a block that has failed, or whose state is unknown.
     Lost,
 }
 
-/// What the session allows.
+/// What the session's state allows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// The cache, under this context.
+    /// The cache, with this context.
     Cache {
         /// [`Context::id`].
         context: u32,
     },
-    /// To be decided once the session's context has been asked for.
+    /// It is decided once the session has its context.
     Ask,
     /// Nothing.
     Pass(Reason),
@@ -50,7 +50,7 @@ pub(crate) enum Allowed {
 /// Whether the session may use the cache.
 pub(crate) fn allowed(view: View<'_>) -> Allowed {
     if view.bypass {
-        // Where the context is not known, any read may call what writes, and costs what a write costs.
+        // Without a known context, any read may call a function that writes, so it costs as much as a write.
         let unknown =
             view.context.is_none() && matches!(view.transaction, TransactionState::Idle) && !view.behind_impure;
         return if unknown { Allowed::Ask } else { Allowed::Pass(Reason::SwitchedOff) };
@@ -73,7 +73,7 @@ pub(crate) fn allowed(view: View<'_>) -> Allowed {
             Some(reason) => Allowed::Pass(reason.clone()),
             None => Allowed::Cache { context: context.id },
         },
-        // Nothing is asked within a block, but for what it has changed for itself.
+        // Freshet sends no query into a block, except the one for settings that the block has changed for itself.
         _ if matches!(view.transaction, TransactionState::Block(block) if !block.has_local_settings()) => {
             Allowed::Pass(Reason::InTransaction)
         }

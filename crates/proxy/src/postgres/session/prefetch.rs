@@ -1,61 +1,61 @@
-//! Behind which of its statements a session's next look-up needs the log end.
+//! The log-end prefetch: after which of its statements a session's next look-up needs the log end.
 //!
-//! A statement that passes tells the client of data, and a hit must not go behind that: it needs a log end that was asked for
-//! later (the watermark). Asked for together with the statement, on the session's own connection, it is there with the answer;
-//! a look-up that has to wait for a log-end probe of the lease's costs the database and Freshet more, and the client a way
-//! there and back. But behind many a statement nobody needs it: another statement follows that passes, too. Programs repeat
-//! themselves, so what came behind a statement the last times, and behind the same one before it, says whether to ask. Sessions
-//! that look nothing up never ask.
+//! A statement that passes shows the client data, and a later hit must not be older than that: it needs a log end that was asked for afterwards (the
+//! watermark). If the session asks for it together with the statement, on its own connection, it arrives with the answer. A look-up that has to wait
+//! for a log-end probe of the lease service costs the database and Freshet more, and the client a round trip. But after many statements nobody needs
+//! the log end, since the next statement passes, too. Programs repeat themselves. So what followed a statement, and the same statement before it, the
+//! last times decides whether to ask. Sessions without look-ups never ask.
 
 use std::sync::Arc;
 
 use crate::statement::registry::Statement;
 
-/// A statement behind another, as a number: different ones hardly ever have the same.
+/// A hash of a statement and of the one before it; different pairs hardly ever have the same.
 pub(crate) type Place = u32;
 
-/// Remembered places: a few times as many as a transaction has statements behind which something is looked up.
+/// Number of remembered pairs: a few times the number of statements in a transaction after which a look-up comes.
 const PLACES_MAX: usize = 32;
-/// A look-up that needs it is worth so many statements behind which none does.
+/// A look-up that needs the log end counts as much as this number of statements after which none does.
 const NEEDED: u8 = 2;
-/// From this on it is asked for: behind one in ten statements, say, it is cheaper to wait for a log-end probe that others may want, too.
+/// The score from which on it is asked for. Below, after one in ten statements, say, it is cheaper to wait for a log-end probe that others may want,
+/// too.
 const ASKED_FROM: u8 = 3;
 const SCORE_MAX: u8 = 4;
 
-/// Look-ups that all missed, after which the next ones are expected to miss, too.
+/// After this number of look-ups without a hit, the next ones are expected to miss, too.
 const MISSES_IN_ROW: u8 = 8;
 
-/// What a session has done behind its statements.
+/// What a session has done after its statements.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetch {
-    /// Scores that are not 0.
+    /// Scores other than 0.
     scores: Vec<(Place, u8)>,
-    /// The last statement that was sent since something was looked up; 0: none.
+    /// The last statement that was sent since the last look-up; 0: none.
     sent: u64,
-    /// The place of the last one that told of data, as long as nothing has come behind it.
+    /// The pair of the last statement that showed data, as long as nothing has followed it.
     last: Option<Place>,
-    /// The last look-up could not hit for want of it.
+    /// The last look-up could not hit, since it lacked the log end.
     lacked: bool,
-    /// What the last one was that told of data, if nothing has hit since.
+    /// The kind of the last statement that showed data, if there was no hit since.
     behind: Behind,
-    /// Look-ups since the last hit that led to a fill, 255 at most.
+    /// Look-ups since the last hit that led to a fill, at most 255.
     misses_in_row: u8,
 }
 
-/// What a hit comes right behind.
+/// What a hit follows directly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// Another, or nothing that would matter.
+    /// Another hit, or nothing that matters.
     #[default]
     Hit,
-    /// What passed and did not write.
+    /// A statement that passed and did not write.
     Read,
-    /// What may have written.
+    /// A statement that may have written.
     Write,
 }
 
 impl Prefetch {
-    /// The place of a statement that is sent now.
+    /// The pair of a statement that is sent now.
     pub(crate) fn place(&mut self, statement: Option<&Arc<Statement>>) -> Place {
         self.sends(statement.map_or(1, |statement| Arc::as_ptr(&statement.query).addr() as u64))
     }
@@ -65,13 +65,14 @@ impl Prefetch {
         ((statement ^ before.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as Place
     }
 
-    /// The next look-up behind this is likely to need the log end: if the last times one did, or if what passes is looked up and lacks it.
+    /// Whether the next look-up after this is likely to need the log end: because one did the last times, or because the passing statement is looked
+    /// up and lacks it.
     pub(crate) fn expect_end_needed(&mut self, place: Place) -> bool {
         std::mem::take(&mut self.lacked)
             || self.scores.iter().any(|(known, score)| *known == place && *score >= ASKED_FROM)
     }
 
-    /// The statement has told of data; None: nothing can be asked for behind it. `wrote`: its transaction may have written.
+    /// The statement has shown data; None: the log end cannot be asked for after it. `wrote`: its transaction may have written.
     pub(crate) fn told(&mut self, place: Option<Place>, wrote: bool) {
         self.behind = if wrote { Behind::Write } else { Behind::Read };
         let Some(last) = std::mem::replace(&mut self.last, place) else { return };
@@ -85,13 +86,13 @@ impl Prefetch {
         }
     }
 
-    /// A look-up lacks what would tell how new the last statement's answer was.
+    /// A look-up lacks the position that tells how new the last answer was.
     pub(crate) fn lacked(&mut self) {
         self.needed();
         self.lacked = true;
     }
 
-    /// What is looked up now comes right behind the session's own write.
+    /// The current look-up directly follows the session's own write.
     pub(crate) fn is_late(&self) -> bool {
         self.behind == Behind::Write
     }
@@ -112,12 +113,12 @@ impl Prefetch {
         self.misses_in_row = self.misses_in_row.saturating_add(1);
     }
 
-    /// The next look-ups are expected to miss.
+    /// Whether the next look-ups are expected to miss.
     pub(crate) fn expects_misses(&self) -> bool {
         self.misses_in_row >= MISSES_IN_ROW
     }
 
-    /// A look-up needs to know how new the last statement's answer was.
+    /// A look-up must know how new the last answer was.
     fn needed(&mut self) {
         self.sent = 0;
         self.lacked = false;
@@ -137,7 +138,7 @@ impl Prefetch {
 mod tests {
     use super::*;
 
-    /// What is asked behind each of these statements, each time they come; then something is looked up, if it is.
+    /// Whether the log end is asked for after each of these statements, in each round; a look-up follows if `looks_up`.
     fn asked(prefetch: &mut Prefetch, statements: &[u64], times: usize, looks_up: bool) -> Vec<bool> {
         let mut asked = Vec::new();
         for _ in 0..times {
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(asked(&mut prefetch, &[3, 7], 4, true), [false, false, false, false, false, true, false, true]);
         // The same statement twice.
         assert_eq!(asked(&mut prefetch, &[5, 5], 4, true), [false, false, false, false, false, true, false, true]);
-        // Behind one of four.
+        // After one of four.
         for _ in 0..10 {
             let rest = [asked(&mut prefetch, &[4], 3, false), asked(&mut prefetch, &[4], 1, true)].concat();
             assert!(rest.iter().all(|asked| !asked), "{rest:?}");
@@ -169,7 +170,7 @@ mod tests {
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
         prefetch.told(None, false);
         assert_eq!(prefetch.hit(), Behind::Read);
-        // What passes since it lacks the end asks for it at once.
+        // A statement that passes, since it lacks the log end, asks for it at once.
         prefetch.lacked();
         assert_eq!(asked(&mut prefetch, &[9, 9], 1, true), [true, false]);
         let place = prefetch.sends(11 << 6);

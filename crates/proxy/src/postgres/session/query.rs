@@ -1,4 +1,4 @@
-//! The simple protocol: one `Query`, answered whole.
+//! The simple protocol: a `Query`, which is answered as a whole.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Session {
                 if let Ok(text) = frontend::query_text(message) {
                     self.query_text(text, message)
                 } else {
-                    // Malformed: the server says so in its own words.
+                    // It is malformed: the server reports the error.
                     self.pass_query(message, None, &self.nature(None), &Reason::NotParsed)
                 }
             }
@@ -109,7 +109,7 @@ impl Session {
         self.pass_query(message, Some(&statement), &nature, &reason)
     }
 
-    /// Registers a fill, unless the statement is never cached.
+    /// Begins a fill, unless the statement is never cached.
     fn begin_fill_of(
         &mut self,
         statement: &Arc<Statement>,
@@ -125,7 +125,7 @@ impl Session {
         self.begin_fill(statement, execution)
     }
 
-    /// Answers from the cache, unless answers are still owed before it.
+    /// Answers from the cache, unless earlier answers are still due.
     fn answer_query(&mut self, entry: &Entry<Body>) -> Step {
         if !self.is_idle() {
             return Step::Wait;
@@ -187,7 +187,7 @@ impl Session {
         Step::Done
     }
 
-    /// Everything but the bytes.
+    /// The properties of the text, except its bytes.
     fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, nature: &Nature, reason: &Reason) {
         let reason = self.note_passed(statement, nature, reason);
         self.note_read(statement);

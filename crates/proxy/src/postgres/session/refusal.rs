@@ -22,7 +22,7 @@ impl Session {
         self.shared.rules.refuses(statement.query.subject(), &self.server.who())
     }
 
-    /// What becomes of a batch that passes, if a rule refuses one of its statements. `leading`: what it closes before.
+    /// Handles a batch that passes, if a rule refuses one of its statements. `leading`: the statements that it closes before.
     pub(crate) fn refuse_batch(&mut self, groups: &[Group<'_>], leading: Option<&[u8]>) -> Option<Step> {
         if self.shared.rules.generation() == 0 {
             return None;
@@ -39,8 +39,8 @@ impl Session {
         }
     }
 
-    /// Sends a `Query` that raises the error, in the place of a `Query` or of a batch up to its `Sync`; None: no rule refuses the statement. To the
-    /// session it is the statement, which fails.
+    /// Sends a `Query` that raises the error, in place of a `Query` or of a batch up to its `Sync`; None: no rule refuses the statement. The session
+    /// treats it as the statement, which fails.
     pub(crate) fn refuse_by_rule(&mut self, statement: &Arc<Statement>) -> Option<Step> {
         let message = self.shared.rules.refusal(statement.query.subject(), &self.server.who())?;
         let mut query = Vec::with_capacity(2 * message.len() + 256);
@@ -100,7 +100,7 @@ const TOLD: &[u8] = b"freshet: refused";
 
 /// A statement that raises an error with this message.
 fn raising(message: &str) -> String {
-    // No quote or backslash of the message ends the texts that it is in, whatever the settings are.
+    // No quote or backslash of the message ends the string constants that contain it, whatever the settings are.
     let mut bytes = String::with_capacity(2 * message.len());
     for byte in message.bytes() {
         _ = write!(bytes, "{byte:02x}");

@@ -1,8 +1,7 @@
-//! The connection to the database that works for a session.
+//! The connection to the database that belongs to a session.
 //!
-//! It owns the socket and what is known of the other end: what is prepared there, which settings are in force there, and which server
-//! it is. The session keeps it in one field and reaches the server through it alone, so that this state can only be used together
-//! with the socket that it describes.
+//! It owns the socket and what is known of the server's side: the prepared statements, the settings in force, and which server it is. The session has
+//! it in one field and reaches the server only through it, so that this state is always used together with the socket that it describes.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::rules::Who;
 use crate::session::context::Context;
 use crate::shared::ServerIdentity;
 
-/// Longer reports are not looked at.
+/// Longer reports are not parsed.
 const REPORT_BYTES_MAX: usize = 1 << 10;
 
 /// What is known of a session's context.
@@ -28,28 +27,28 @@ const REPORT_BYTES_MAX: usize = 1 << 10;
 pub(super) enum Known {
     /// It must be asked for.
     Nothing,
-    /// The question failed once, perhaps by accident; it must be asked again.
+    /// The query failed once, perhaps by accident: it must be sent again.
     Failed,
-    /// It is being asked for, perhaps again; the client waits.
+    /// The query was sent, perhaps again; the client waits for its answer.
     Asked {
-        /// The question failed before.
+        /// The query failed before.
         again: bool,
     },
-    /// This, under this catalogue: a later one may give the same settings another meaning.
+    /// This context, with this catalogue: a later catalogue may give the same settings another meaning.
     Context(Arc<Context>, CatalogVersion),
     /// It cannot be known.
     Unknowable(Reason),
 }
 
-/// What becomes of a message's bytes.
+/// What to do with a message's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// To the client.
+    /// Forward them to the client.
     #[default]
     Forward,
-    /// To the client, and into the fill in progress.
+    /// Forward them to the client, and add them to the fill in progress.
     Keep,
-    /// Nowhere.
+    /// Drop them.
     Swallow,
 }
 
@@ -59,28 +58,28 @@ pub(super) struct ServerSettings {
     pub(super) known: Known,
     /// The catalogue in use when the context was asked for.
     pub(super) asked_under: CatalogVersion,
-    /// The columns of the last context that came behind a write, and that context.
+    /// The columns of the last context that was read after a write, and that context.
     pub(super) context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
-    /// The session has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last
-    /// asked for behind a write.
+    /// Since its context was last asked for after a write, the session has read, begun a transaction block, written without a commit wait, or ended a
+    /// commit wait by a fence.
     pub(super) is_used: bool,
     pub(super) user: String,
-    /// The database that it logged in to, and `application_name`, for the rules.
+    /// The database of its login, and `application_name`, for the rules.
     pub(super) database: String,
     pub(super) application: String,
     /// `standard_conforming_strings` is off, as last reported.
     pub(super) escapes: bool,
-    /// The temporary objects that there were when the context was last asked for; None: there may be others.
+    /// The temporary objects when the context was last asked for; None: there may be others.
     pub(super) temporary: Option<Temporary>,
-    /// Hashes of the settings that statements read by name, as of then: see [`crate::postgres::named`].
+    /// Hashes of the settings that statements read by name, from the same query: see [`crate::postgres::named`].
     pub(super) named: Option<Box<[u8]>>,
-    /// When the server's process last read its configuration, as of the last context.
+    /// When the server process last read its configuration, as of the last context.
     pub(super) configuration: Option<String>,
-    /// A question sent at this time, or later, found it so.
+    /// A query that was sent at this time or later found the same.
     pub(super) configured_at: Nanos,
     /// The isolation level of blocks that name none.
     pub(super) default_isolation: Option<Isolation>,
-    /// The server ends the connection when it has been idle for this long.
+    /// The server ends the connection after this idle time.
     pub(super) idle_max: IdleMax,
 }
 
@@ -88,7 +87,7 @@ pub(super) struct ServerSettings {
 #[derive(Debug)]
 pub(super) struct ServerConnection {
     socket: Peer,
-    /// Bytes of the server's current message still to come, and what becomes of them.
+    /// Bytes of the server's current message still to come, and what to do with them.
     pub(super) rest: usize,
     pub(super) way: Way,
     /// The client's statements that are prepared there.
@@ -98,9 +97,9 @@ pub(super) struct ServerConnection {
     pub(super) settings: ServerSettings,
     /// The server that this connection leads to.
     pub(super) identity: Option<ServerIdentity>,
-    /// Which of the stream's identities `identity` was compared with ([`crate::shared::Shared::identities`]), and the verdict.
+    /// Which of the stream's identities `identity` was compared with ([`crate::shared::Shared::identities`]), and the result.
     compared: Option<(u64, Result<(), Reason>)>,
-    /// When the server last said that it waits.
+    /// When the server last reported that it is idle.
     pub(super) ready_at: Nanos,
 }
 
@@ -141,12 +140,12 @@ impl ServerConnection {
         &mut self.socket
     }
 
-    /// Bytes that have come and are not consumed.
+    /// Received bytes that are not consumed.
     pub(super) fn received(&self) -> &[u8] {
         self.socket.input.bytes()
     }
 
-    /// Bytes that have come in all.
+    /// The number of bytes received in total.
     pub(super) fn traffic(&self) -> u64 {
         self.socket.traffic
     }
@@ -155,17 +154,17 @@ impl ServerConnection {
         self.socket.input.consume(count);
     }
 
-    /// Appends to what is sent next.
+    /// The output buffer, to append to.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.socket.output.put(bytes);
     }
 
-    /// What is sent next.
+    /// The output.
     pub(super) fn output(&mut self) -> &mut Vec<u8> {
         self.socket.output.buffer()
     }
 
-    /// So much waits to be sent that no more is to be added.
+    /// Whether the output has reached its limit.
     pub(super) fn is_high(&self) -> bool {
         self.socket.output.is_high()
     }
@@ -174,12 +173,12 @@ impl ServerConnection {
         self.socket.has_output()
     }
 
-    /// The server sends nothing more.
+    /// Whether the server has closed its direction.
     pub(super) fn has_ended(&self) -> bool {
         self.socket.ended
     }
 
-    /// The server reports a setting, in the message at the start of the upstream's input; false: it is not whole yet.
+    /// The server reports a setting, in the message at the start of the input; false: the message is not complete yet.
     pub(crate) fn setting_reported(&mut self, head: Header) -> bool {
         if head.frame_bytes > REPORT_BYTES_MAX {
             return true;
@@ -195,13 +194,13 @@ impl ServerConnection {
         true
     }
 
-    /// Who uses this connection, for the rules.
+    /// The user and the application of this connection, for the rules.
     pub(super) fn who(&self) -> Who<'_> {
         let ServerSettings { user, database, application, .. } = &self.settings;
         Who { user, database, application, sets_clock: false }
     }
 
-    /// The context becomes the one for the rules in force.
+    /// Makes the context the one for the rules in force.
     pub(super) fn follow_rules(&mut self, shared: &Pg) {
         if let Known::Context(context, _) = &self.settings.known
             && context.rules != shared.rules.generation()
@@ -219,7 +218,7 @@ impl ServerConnection {
         };
     }
 
-    /// The number of the settings of the session, if they are known: [`Context::settings`].
+    /// The number of the session's settings, if they are known: [`Context::settings`].
     pub(super) fn settings_number(&self) -> Option<u32> {
         match &self.settings.known {
             Known::Context(context, _) => Some(context.settings),
@@ -227,7 +226,7 @@ impl ServerConnection {
         }
     }
 
-    /// Puts what brings the unnamed statement in step, if anything does.
+    /// Sends the messages that restore the unnamed statement, if there are any.
     pub(super) fn catch_up_unnamed(&mut self) -> bool {
         let out = self.socket.output.buffer();
         match self.statements.catch_up() {
@@ -263,7 +262,7 @@ impl ServerConnection {
         Some(verdict)
     }
 
-    /// The session's context has come with the log end; mostly the same as the last time.
+    /// The session's context has arrived with the log end; mostly it is the same as before.
     pub(super) fn context_came(&mut self, columns: &[Option<&[u8]>], shared: &Pg) {
         let mut bytes = Vec::with_capacity(512);
         for column in columns {
@@ -284,7 +283,7 @@ impl ServerConnection {
         }
     }
 
-    /// What a transaction block has changed for itself; None: the question failed.
+    /// The settings that a transaction block has changed for itself; None: the query failed.
     pub(super) fn local_known(&mut self, answer: Option<Answer>, shared: &Pg) {
         let Some(mut answer) = answer else {
             self.settings.known = Known::Nothing;
@@ -298,7 +297,7 @@ impl ServerConnection {
         };
     }
 
-    /// The question for the context was answered; None: it failed.
+    /// The query for the context was answered; None: it failed.
     pub(super) fn context_known(&mut self, answer: Option<Answer>, shared: &Pg) {
         let Some(mut answer) = answer else {
             self.settings.known = self.settings.question_failed();
@@ -311,7 +310,7 @@ impl ServerConnection {
         let temporary = answer.temporary.take();
         if temporary.is_none() || self.settings.temporary != temporary {
             self.settings.temporary = temporary;
-            // A statement may have been taken while a temporary table stood for another.
+            // The server may have prepared a statement while a temporary table had the name of another table.
             self.statements.doubt_all();
         }
         self.settings.user.clone_from(&answer.session_user);
@@ -329,10 +328,10 @@ impl ServerConnection {
 }
 
 impl ServerSettings {
-    /// What is known once the question for the context has failed.
+    /// What is known after the query for the context has failed.
     fn question_failed(&self) -> Known {
         match self.known {
-            // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
+            // The first time it may be an accident: a cancel request, or a function that dropped all prepared statements.
             Known::Asked { again: false } => Known::Failed,
             _ => Known::Unknowable(Reason::SettingsUnknown),
         }

@@ -1,4 +1,4 @@
-//! What the rows of an answer tell of the rows that matter to it, and how they are written.
+//! The dependencies that the rows of an answer show, and the formats of these rows.
 
 use freshet_sql::{Bound, Field, JoinKeys};
 use freshet_types::Tag;
@@ -8,16 +8,16 @@ use freshet_wire::postgres::frontend::Bind;
 use crate::postgres::session::execution::Execution;
 use crate::session::answer_tags::AnswerTags;
 
-/// What they tell, and how they are written.
+/// These dependencies, and the formats.
 #[derive(Debug)]
 pub(crate) struct Shown {
     tags: AnswerTags,
-    /// The columns among those that tell which are in binary format.
+    /// The columns of them that are in binary format.
     binary: Vec<usize>,
 }
 
 impl Shown {
-    /// Takes from what an execution depends on what its answer will tell.
+    /// Takes from the dependencies of an execution those that its answer will show.
     pub(crate) fn of(bound: &mut Bound, execution: Execution<'_>) -> Option<Box<Self>> {
         let tags = AnswerTags::of(bound)?;
         let mut binary: Vec<usize> = tags.columns().collect();
@@ -28,19 +28,19 @@ impl Shown {
         binary.dedup();
         binary.retain(|column| match execution {
             Execution::Query(_) => false,
-            // The server refuses what cannot be read here.
+            // The server refuses what cannot be parsed here.
             Execution::Bound { tail, .. } => Bind::shows_binary(tail, *column).unwrap_or(true),
         });
         Some(Box::new(Self { tags, binary }))
     }
 
-    /// The deferred tags of a whole answer, which may bound the rows whose keys are to be read.
+    /// The deferred tags of a whole answer, which may also bound the rows whose keys are read.
     pub(crate) fn tags(&self, frames: &[u8], join_keys: Option<&mut JoinKeys>) -> Vec<Tag> {
         self.tags.tags(|| rows(frames), |row| fields(&self.binary, row), join_keys)
     }
 }
 
-/// The values of a row; none if it cannot be read. `binary`: the columns in that format, among those that are looked at.
+/// The values of a row; empty if it cannot be read. `binary`: the columns in that format, among those that are read.
 pub(crate) fn fields<'a>(binary: &[usize], row: &'a [u8]) -> Vec<Field<'a>> {
     let field = |(at, value): (usize, Option<_>)| match value {
         None => Field::Null,

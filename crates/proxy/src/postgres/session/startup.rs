@@ -1,4 +1,4 @@
-//! A session begins: its client is let in, and both sides speak in frames from here on.
+//! The start of a session: the client logs in, and from then on both sides exchange messages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,11 +13,11 @@ use crate::postgres::session::block::Transaction;
 use crate::postgres::session::client_side::ClientSide;
 use crate::postgres::session::complete::CompleteFills;
 use crate::postgres::session::definitions::Definitions;
-use crate::postgres::session::hold::Waiting;
 use crate::postgres::session::pipeline::Pipeline;
 use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::ServerConnection;
 use crate::postgres::session::unit::Kind;
+use crate::postgres::session::waiting::Waiting;
 use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
 use crate::postgres::session::{Session, SessionError};
@@ -25,9 +25,9 @@ use crate::server::access::Incoming;
 use crate::server::databases::Databases;
 use crate::server::sessions::{About, Link};
 
-/// Serves one connection from its first byte to its end.
+/// Serves a connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: usize) {
-    // In a box of its own: the login's state is large, and gone before the session begins.
+    // In a box of its own: the login's state is large, and is dropped before the session begins.
     let Some(admitted) = Box::pin(enter(socket, databases)).await else { return };
     let shared = admitted.shared.clone();
     if let Some(counters) = shared.metrics.worker(worker) {
@@ -41,7 +41,7 @@ pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: u
     }
 }
 
-/// Lets the client in; None: it is gone, or was served by the console.
+/// Logs the client in; None: it has gone, or the console has served it.
 async fn enter(socket: Incoming, databases: Arc<Databases>) -> Option<Admitted> {
     match admit(socket, &databases).await? {
         Entered::Session(admitted) => Some(admitted),
@@ -57,9 +57,9 @@ async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result
     let Admitted { client, upstream, replication, user, names, asked_under, tenancy: _tenancy, .. } = admitted;
     let _woken = shared.switches.enlist().await;
     listed.link.enlist().await;
-    // What a replication connection is owed cannot be counted; it may run SQL all the same.
+    // The number of answers on a replication connection is unknown; it may also run SQL.
     let kind = if replication { Kind::Raw } else { Kind::Startup };
-    // The server's own word replaces the user as soon as it can be asked.
+    // The user is replaced by the one that the server reports, as soon as it can be asked.
     let server = ServerConnection::new(upstream, user, names.database);
     let mut session = Session { worker, ..Session::new(client, server, shared.clone(), (kind, listed.link.clone())) };
     if let Some(under) = asked_under {

@@ -1,7 +1,7 @@
-//! The prepared statements of a session, as far as the proxy has seen them.
+//! The prepared statements of a session, as far as Freshet has seen them.
 //!
-//! What is not in here is unknown, and unknown statements pass: forgetting is safe, except that what is forgotten and is
-//! there all the same may do anything ([`Statements::may_outlive`]).
+//! Statements that are not in here are unknown, and unknown statements pass. So it is safe to forget one, but a forgotten statement that still exists
+//! may do anything ([`Statements::may_outlive`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use rapidhash::quality::RandomState;
 
 use crate::statement::registry::Statement;
 
-/// Named statements remembered per session; further ones pass.
+/// Named statements remembered for a session; further ones pass.
 const NAMED_MAX: usize = 10_000;
 
-/// How the upstream's unnamed statement relates to the client's view of it.
+/// How the server's unnamed statement relates to the one that the client expects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Unnamed {
     /// The same, or unknown.
     #[default]
     InStep,
-    /// The upstream has not seen the client's last `Parse`, which was answered from here.
+    /// The server has not seen the client's last `Parse`, which Freshet answered.
     Unsent,
-    /// The client's was dropped by a `Query` that was answered from here.
+    /// The client's was dropped by a `Query` that Freshet answered.
     Dropped,
 }
 
-/// Under which settings a statement was parsed: its constants were read under them.
+/// The settings under which a statement was parsed: its constants were read under them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedUnder {
     /// A context with these settings: [`crate::session::context::Context::settings`].
     Context(u32),
-    /// The context, whichever it is, that the session has had since it last could change ([`Statements::era`]).
+    /// The session's context, even if unknown, since its settings could last change ([`Statements::era`]).
     Era(u64),
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
@@ -43,10 +43,10 @@ pub(crate) enum ParsedUnder {
 pub(crate) struct Prepared {
     pub(crate) statement: Arc<Statement>,
     pub(crate) under: ParsedUnder,
-    /// The catalogue under which the server last took it. Under a later one it may refuse it ("cached plan must not
-    /// change result type"), so it passes once.
+    /// The catalogue with which the server last accepted it. With a later one the server may refuse it ("cached plan must not change result type"),
+    /// so it passes once.
     pub(crate) catalog: CatalogVersion,
-    /// It may be gone, or another may bear its name: nothing is known but what running it might have done.
+    /// It may have been dropped, or another statement may have its name: only the possible effects of executing it are known.
     pub(crate) lost: bool,
 }
 
@@ -64,16 +64,16 @@ impl Prepared {
 pub(crate) struct Statements {
     named: HashMap<Box<[u8]>, Prepared, RandomState>,
     unnamed: Option<Prepared>,
-    /// Counts the times that the session's settings could have changed.
+    /// Counts how often the session's settings could have changed.
     era: u64,
     unnamed_state: Unnamed,
-    /// The upstream may have an unnamed statement, whether it is known here or not.
+    /// The server may have an unnamed statement, whether it is known here or not.
     upstream_unnamed: bool,
-    /// A statement that was forgotten may be there all the same: what was to end it has failed.
+    /// A forgotten statement may still exist: the statement that was to drop it has failed.
     outlives: bool,
-    /// A text was prepared that may define something, of which only the beginnings of its statements are known.
+    /// A text was prepared that may define something, and of which only the beginnings of its statements are known.
     has_unread_definition: bool,
-    /// The `Parse` that the upstream has not seen; kept to avoid an allocation per hit.
+    /// The `Parse` that the server has not seen; the buffer stays, to avoid an allocation at each hit.
     unsent_parse: Vec<u8>,
 }
 
@@ -82,7 +82,7 @@ impl Statements {
         self.remembered(name).filter(|prepared| !prepared.lost)
     }
 
-    /// The statement last known under the name, even if it is lost.
+    /// The last known statement with the name, even if it may have been dropped.
     pub(crate) fn remembered(&self, name: &[u8]) -> Option<&Prepared> {
         if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
     }
@@ -95,7 +95,7 @@ impl Statements {
         self.era
     }
 
-    /// The session's settings may change from here on; `context` is what they were, if known.
+    /// The session's settings may change from here on; `context`: the previous settings, if known.
     pub(crate) fn settings_may_change(&mut self, context: Option<u32>) {
         let era = ParsedUnder::Era(self.era);
         if let Some(context) = context {
@@ -106,14 +106,14 @@ impl Statements {
         self.era += 1;
     }
 
-    /// The server took the statement under this catalogue.
+    /// The server has accepted the statement with this catalogue.
     pub(crate) fn confirm(&mut self, name: &[u8], catalog: CatalogVersion) {
         if let Some(prepared) = self.get_mut(name) {
             prepared.catalog = catalog;
         }
     }
 
-    /// `Parse` went upstream.
+    /// `Parse` was sent to the server.
     pub(crate) fn sent(&mut self, name: &[u8], statement: Option<Prepared>) {
         let defines = statement.as_ref().is_some_and(Prepared::defines);
         if name.is_empty() {
@@ -128,7 +128,7 @@ impl Statements {
         }
     }
 
-    /// `Parse` of the unnamed statement was answered from here.
+    /// Freshet answered the `Parse` of the unnamed statement.
     pub(crate) fn kept_unnamed(&mut self, statement: Prepared, parse: &[u8]) {
         self.unnamed = Some(statement);
         self.unnamed_state = Unnamed::Unsent;
@@ -136,7 +136,7 @@ impl Statements {
         self.unsent_parse.extend_from_slice(parse);
     }
 
-    /// A statement of Freshet's own was parsed: the upstream never sees it, and its unnamed statement is to go.
+    /// A statement for Freshet was parsed: the server never sees it, and its unnamed statement must be dropped.
     pub(crate) fn kept_admin(&mut self, name: &[u8], statement: Prepared) {
         self.sent(name, Some(statement));
         if name.is_empty() {
@@ -144,46 +144,46 @@ impl Statements {
         }
     }
 
-    /// `Query` was answered from here: PostgreSQL would have dropped the unnamed statement.
+    /// Freshet answered a `Query`: PostgreSQL would have dropped the unnamed statement.
     pub(crate) fn query_answered(&mut self) {
         if self.unnamed.take().is_some() || self.upstream_unnamed {
             self.unnamed_state = Unnamed::Dropped;
         }
     }
 
-    /// `Query` went upstream, which drops the unnamed statement.
+    /// A `Query` was sent to the server, which drops the unnamed statement.
     pub(crate) fn query_sent(&mut self) {
         self.unnamed = None;
         self.unnamed_state = Unnamed::InStep;
         self.upstream_unnamed = false;
     }
 
-    /// What was to end a statement has failed.
+    /// A statement that was to drop another has failed.
     pub(crate) fn something_outlives(&mut self) {
         self.outlives = true;
     }
 
-    /// A statement that is not known here may be one that was forgotten.
+    /// Whether an unknown statement may be a forgotten one.
     pub(crate) fn may_outlive(&self) -> bool {
         self.outlives
     }
 
-    /// A text was prepared that may define something, of which no more is known.
+    /// A text was prepared that may define something; nothing more is known of it.
     pub(crate) fn note_unread_definition(&mut self) {
         self.has_unread_definition = true;
     }
 
-    /// A statement that is not known here may be one that defines something.
+    /// Whether an unknown statement may define something.
     pub(crate) fn may_define_unread(&self) -> bool {
         self.has_unread_definition
     }
 
-    /// The next message is a `Parse` of the unnamed statement: the server drops the one before it first of all.
+    /// The next message is a `Parse` of the unnamed statement: the server first drops the one before it.
     pub(crate) fn unnamed_is_replaced(&mut self) {
         self.unnamed_state = Unnamed::InStep;
     }
 
-    /// What must be sent before the next message may use the unnamed statement, if anything.
+    /// The messages that must be sent before the next message may use the unnamed statement, if any.
     pub(crate) fn catch_up(&mut self) -> Option<(Unnamed, &[u8])> {
         let state = std::mem::take(&mut self.unnamed_state);
         match state {
@@ -202,7 +202,7 @@ impl Statements {
         }
     }
 
-    /// Any statement may be gone.
+    /// Any statement may have been dropped.
     pub(crate) fn forget_all(&mut self) {
         for prepared in self.named.values_mut() {
             prepared.lost = true;

@@ -1,8 +1,8 @@
-//! Transaction blocks: which of their reads may come from the cache, and when their writes are acknowledged.
+//! Transaction blocks: which of their reads may be served from the cache, and when their writes are acknowledged.
 //!
-//! Nothing is asked on a connection while a block is open (but what [`super::local`] asks): a question would take the snapshot, or fail and abort
-//! the block. So what must be known is asked before `BEGIN`, and whatever opens a block in a way that is not understood makes
-//! its statements pass.
+//! While a block is open, Freshet sends no query on the connection, except that of [`super::local`]: a query would take the snapshot, or fail and
+//! abort the block. So what must be known is read before `BEGIN`. If a statement opens a block and is not understood, the statements of the block
+//! pass.
 //!
 //! | level | from the cache |
 //! |---|---|
@@ -10,9 +10,8 @@
 //! | REPEATABLE READ | not the first read, which takes the snapshot. Later ones, until the first write, if the entry was read before a position that was proven visible before `BEGIN` (lo), and the stream has passed a log end that was asked for after the first read (hi): the commits that matter to the entry are then exactly those of the snapshot |
 //! | SERIALIZABLE | nothing: the server must see what is read |
 //!
-//! Answers inside a block are kept too: READ COMMITTED ones, and the first of REPEATABLE READ. They have no proof of their
-//! own, so a pending commit that matters prevents it, and the log end is asked for after `COMMIT`; until then they
-//! are in flight.
+//! Answers inside a block are also cached: those of READ COMMITTED, and the first of REPEATABLE READ. They have no proof of their own, so an unproven
+//! commit that matters prevents it, and the log end is asked for after `COMMIT`. Until then they are in flight.
 
 use std::sync::Arc;
 
@@ -30,12 +29,12 @@ impl Session {
         self.transaction.is_idle() && self.pipeline.is_pure()
     }
 
-    /// Settings and definitions in force now stay in force: no open transaction can roll them back.
+    /// Whether the settings and definitions in force stay in force: no open transaction can roll them back.
     pub(crate) fn is_settled(&self) -> bool {
         self.pipeline.is_pure() && self.transaction.is_settled()
     }
 
-    /// A statement passes in the last unit: what it does to the transaction block.
+    /// A statement passes in the last unit: notes its effect on the transaction block.
     pub(crate) fn note_bracket(&mut self, statement: Option<&Arc<Statement>>) {
         let between = self.is_between_transactions();
         let lo = statement.and_then(|s| s.query.template.bracket()).and_then(|bracket| match bracket {
@@ -64,7 +63,7 @@ impl Session {
         };
     }
 
-    /// The session's context is asked for before a block is opened: inside, it cannot be.
+    /// Asks for the session's context before a block is opened: inside, it cannot.
     pub(crate) fn prepare_block(&mut self, statement: &Statement) {
         let begins = matches!(statement.query.template.bracket(), Some(Bracket::Begin(_)));
         self.server.settings.is_used |= begins;
@@ -76,9 +75,9 @@ impl Session {
         }
     }
 
-    /// Everything of the last unit has been sent: asks for the log end behind it, if it surely ends a transaction that wrote or that
-    /// has answers to keep, or behind which the next look-up is likely to need it. Asked for once it is answered, it would come a way to the
-    /// server and back later, and the client's next statement before it.
+    /// The last unit is sent completely: asks for the log end after it, if it certainly ends a transaction that wrote or that has fills, or if the
+    /// next look-up is likely to need it. If it were asked for after the answer, it would arrive a round trip later, after the client's next
+    /// statement.
     pub(crate) fn close_unit(&mut self) {
         let same_server = matches!(self.server.compare(&self.shared), Some(Ok(())));
         let alone = self.pipeline.is_pure_before_last();
@@ -110,14 +109,14 @@ impl Session {
         }
     }
 
-    /// Nothing is asked behind the last unit, which ends a transaction that wrote: neither is its acknowledgement to be held, as far as can be
-    /// told now, nor has it answers to keep.
+    /// Whether the log end is not needed after the last unit, which ends a transaction that wrote: as far as is known now, its acknowledgement needs
+    /// no commit wait, and it has no fills.
     fn skips_commit_wait(&mut self) -> bool {
         let Some(Unit::Client(unit)) = self.pipeline.back() else { return false };
         let touched = self.touched_with(&unit.effects.mark.touched);
         !self.transaction.has_fills()
             && matches!(self.server.settings.known, Known::Context(..))
-            && self.check_free(&touched)
+            && self.check_wait_skipped(&touched)
     }
 
     /// A query was answered from the cache.
@@ -127,7 +126,7 @@ impl Session {
         }
     }
 
-    /// A unit has been answered: what is now known of the block.
+    /// A unit has been answered: updates the state of the block.
     pub(crate) fn follow_block(&mut self, unit: &ClientUnit) {
         let mark = &unit.effects.mark;
         if self.transaction.is_idle() {
@@ -153,7 +152,7 @@ impl Session {
         }
     }
 
-    /// Answers of a block that goes on for too long are not kept.
+    /// Results of a block that stays open for too long are not cached.
     pub(crate) fn give_up_block_fills(&mut self) {
         if self.transaction.fills_due().is_some_and(|due| self.now() >= due) {
             self.transaction.fills().clear();

@@ -1,4 +1,4 @@
-//! What the upstream owes: one unit for each `ReadyForQuery` to come, in order.
+//! The answers that the server still has to give: one unit for each `ReadyForQuery`, in order.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::session::commit_wait::Counted;
 use crate::session::fill::{PendingFill, Reading};
 use crate::statement::registry::{NormalizedQuery, Statement};
 
-/// Statement names remembered per unit: a bound on a batch that never ends.
+/// Limit of statement names remembered for a unit, since a batch may never end.
 pub(crate) const NAMES_MAX: usize = 1024;
 
-/// A stretch of the upstream's answers that ends with `ReadyForQuery`.
+/// A part of the server's answers that ends with `ReadyForQuery`.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are few at a time, and nearly all are the client's")]
 pub(crate) enum Unit {
-    /// The client's: forwarded.
+    /// A unit of the client: forwarded.
     Client(ClientUnit),
-    /// Freshet's own: swallowed.
+    /// A unit of Freshet: dropped.
     Own {
-        /// What was asked.
+        /// The query.
         ask: Ask,
-        /// The row that came, as a whole frame.
+        /// The row of its answer, as a whole frame.
         row: Option<Box<[u8]>>,
     },
-    /// So many answers to messages of the client's that were answered from the cache: swallowed. It has no `ReadyForQuery`.
+    /// The server's answers to messages of the client that were answered from the cache: dropped. It has no `ReadyForQuery`.
     Unseen {
-        /// Still to come.
+        /// The number of answers to come.
         answers: usize,
     },
 }
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// Where the row goes that comes next, if it answers a question of Freshet's own.
+    /// Where to put the next row, if it answers a query of Freshet's own.
     pub(crate) fn own_row(&mut self) -> Option<&mut Option<Box<[u8]>>> {
         match self {
             Self::Own { row, .. } => Some(row),
@@ -55,7 +55,7 @@ impl Unit {
         }
     }
 
-    /// What comes next is the answer to a question of Freshet's own, or an error.
+    /// Whether the next message is the answer to a query of Freshet's own, or an error.
     pub(crate) fn is_own_next(&self) -> bool {
         match self {
             Self::Own { .. } => true,
@@ -69,38 +69,38 @@ impl Unit {
     }
 }
 
-/// What Freshet asks on a session's connection.
+/// Freshet's queries on a session's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// What is visible: before the fills of the next unit.
+    /// What is visible (a proof): before the fills of the next unit.
     Proof,
-    /// The log end: after the fills of the last unit, or for the watermark alone.
+    /// The log end: after the fills of the last unit, or for the watermark only.
     End,
     /// The session's context.
     Context,
-    /// The same within a block that has changed settings for itself.
+    /// The context within a block that has changed settings for itself.
     Local,
-    /// Both, behind a write that may have changed the context, for a session that also reads.
+    /// Both, after a write that may have changed the context, for a session that also reads.
     EndAndContext {
         /// [`crate::postgres::session::statements::Statements::era`] when it was sent.
         era: u64,
         /// The catalogue in use then.
         under: CatalogVersion,
     },
-    /// A query that reads nothing: in a transaction block that the server takes for one without.
+    /// A query that reads nothing, in a transaction block in which the server has executed none.
     Query,
-    /// Brings the upstream's statements in step with the client's view; answers nothing.
+    /// Restores the server's statements as the client expects them; it has no answer.
     UnnamedStatement,
 }
 
 impl Ask {
-    /// The answer tells the log end.
+    /// Whether the answer contains the log end.
     pub(crate) fn tells_end(self) -> bool {
         matches!(self, Self::End | Self::EndAndContext { .. })
     }
 }
 
-/// What the client sent.
+/// The kind of the client's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The start-up: the session has read nothing yet.
@@ -119,7 +119,7 @@ pub(crate) enum Kind {
 /// The client's messages up to a `Sync` or `Query`.
 #[derive(Debug, Default)]
 pub(crate) struct ClientUnit {
-    /// What they are.
+    /// Their kind.
     pub(crate) kind: Kind,
     pub(crate) sent: Sent,
     pub(crate) response: Response,
@@ -128,9 +128,9 @@ pub(crate) struct ClientUnit {
     pub(crate) statements: Named,
     pub(crate) portals: Portals,
     pub(crate) fills: Fills,
-    /// The statement executed last, among those whose prefetch record is known.
+    /// The statement that was executed last, among those with a known prefetch record.
     pub(crate) place: Place,
-    /// Whose time it is.
+    /// The statement to which its time is attributed.
     pub(crate) passed: Option<Passed>,
     /// The message of the rule that refuses a statement in it: see [`Session::send_refused`](crate::postgres::session::Session::send_refused).
     pub(crate) refusal: Option<Box<str>>,
@@ -138,7 +138,7 @@ pub(crate) struct ClientUnit {
     pub(crate) trace: Option<TraceParent>,
 }
 
-/// The last statement that passed in a unit. All that the unit takes counts as its time.
+/// The last statement that passed in a unit. All the time of the unit is attributed to it.
 #[derive(Debug)]
 pub(crate) struct Passed {
     pub(crate) query: Arc<NormalizedQuery>,
@@ -148,7 +148,7 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// It has been answered; how long the database took.
+    /// It has been answered; returns the time that the database took.
     pub(crate) fn answered(&self, now: Nanos) -> Took {
         let took = now.saturating_sub(self.sent_at).into();
         self.query.figures.pass_answers.note(took);
@@ -164,7 +164,7 @@ pub(crate) struct Sent {
     pub(crate) begun: bool,
     /// `Bind` or `Execute`.
     pub(crate) bound_or_executed: bool,
-    /// A `Flush` that asks for the answers owed.
+    /// A `Flush`, which asks for the answers so far.
     pub(crate) flushed: bool,
     /// Its `Sync`.
     pub(crate) synced: bool,
@@ -173,9 +173,9 @@ pub(crate) struct Sent {
 /// How far the server has answered a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Response {
-    /// So many of its messages are still to be answered, as far as they are counted.
+    /// The number of its messages that are still to be answered, as far as they are counted.
     Owed(usize),
-    /// An error came: what else was sent of it is skipped.
+    /// An error came: the server skips the rest of it.
     Failed,
 }
 
@@ -186,7 +186,7 @@ impl Default for Response {
 }
 
 impl Response {
-    /// So many more messages are to be answered.
+    /// Adds messages to be answered.
     pub(crate) fn owe(&mut self, more: usize) {
         if let Self::Owed(owed) = self {
             *owed += more;
@@ -205,20 +205,20 @@ impl Response {
 pub(crate) struct Copy {
     /// The data that the client sends.
     pub(crate) data: CopyData,
-    /// A `Sync` counts as ignored by the server, which is true only if the COPY got as far as reading it.
+    /// A `Sync` counts as ignored by the server, which is true only if the COPY has read that far.
     pub(crate) swallowed_sync: bool,
     /// The server has sent COPY data.
     pub(crate) out: bool,
 }
 
-/// Where the data of a COPY is.
+/// The state of a COPY's data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CopyData {
     #[default]
     NotAsked,
     /// The server has asked for it.
     Asked,
-    /// Likewise, and the client has ended it.
+    /// The same, and the client has ended it.
     Ended,
 }
 
@@ -240,78 +240,79 @@ impl Copy {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "effects that are independent of each other")]
 pub(crate) struct Effects {
-    /// Nothing in it can write or change the session.
+    /// It cannot write or change the session.
     pure: bool,
-    /// What else is to be known of that.
+    /// Further facts about that.
     pub(crate) mark: Mark,
-    /// What it does to the settings of the open block. The context is asked for behind it.
+    /// Its effect on the settings of the open block. The context is asked for after it.
     pub(crate) locally: Locally,
-    /// Something in it may have changed the catalogue.
+    /// It may have changed the catalogue.
     pub(crate) forgets: bool,
-    /// Something that is looked for: see [`Session::is_looked_for`](crate::postgres::session::Session::is_looked_for).
+    /// It may have changed a definition that only a check of the catalogue finds: see
+    /// [`Session::is_looked_for`](crate::postgres::session::Session::is_looked_for).
     pub(crate) redefines: bool,
-    /// Something in it may tell of data.
+    /// Its answers may show data.
     pub(crate) tells: bool,
-    /// It may write, or end a transaction that did.
+    /// It may write, or end a transaction that wrote.
     pub(crate) writing: Option<Counted>,
 }
 
-/// What a unit does to prepared statements.
+/// The effects of a unit on prepared statements.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     /// Statements whose `Parse` is in it: unknown again if the unit fails.
     pub(crate) parsed: Vec<Box<[u8]>>,
-    /// `ParseComplete`s that have come.
+    /// `ParseComplete`s received.
     parses_done: usize,
-    /// Statements whose `Bind` is in it, and the catalogue then: good under it if the unit succeeds.
+    /// Statements whose `Bind` is in it, and the catalogue then: accepted with it if the unit succeeds.
     pub(crate) bound: Vec<(Box<[u8]>, CatalogVersion)>,
-    /// A statement was deallocated or closed in it.
+    /// It deallocated or closed a statement.
     pub(crate) forgot: bool,
 }
 
 /// The portals of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct Portals {
-    /// The unnamed one was bound in it to a statement that tells nothing of data.
+    /// It bound the unnamed portal to a statement that shows no data.
     pub(crate) is_silent: bool,
-    /// One with a name was bound in it, and may be left open.
+    /// It bound a named portal, which may stay open.
     pub(crate) binds_named: bool,
-    /// One has more rows to give.
+    /// A portal has more rows.
     pub(crate) is_suspended: bool,
 }
 
 /// The fills of a unit, and the log-end probe that they need.
 #[derive(Debug, Default)]
 pub(crate) struct Fills {
-    /// One per execution, None for those not to be kept.
+    /// One for each execution, None for those that are not cached.
     pub(crate) results: Vec<Option<Fill>>,
-    /// Its one execution is described by its statement, before `Bind`.
+    /// Its only execution is described by its statement, before `Bind`.
     pub(crate) describes_statement: bool,
-    /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
+    /// The execution whose answer is being received; in a batch `BindComplete` counts it, from 1.
     execution: usize,
-    /// The last of them whose answer has ended, counted likewise.
+    /// The last execution whose answer is complete, counted in the same way.
     ended: usize,
     /// Freshet asks for the log end before its `Sync`.
     pub(crate) end: Option<EndWithin>,
-    /// Its results wait for the next reading of the lease's.
+    /// Its results wait for the next log-end probe of the lease service.
     pub(crate) awaits_end: bool,
-    /// The unit is reads that may be cached, and a `Flush`: nothing else, so that it may end before the client ends it.
+    /// The unit has only cacheable reads, and a `Flush`, so it may end before the client ends it.
     pub(crate) may_end: bool,
 }
 
 impl Fills {
-    /// The answer of the execution that was bound last has ended.
+    /// The answer of the execution that was bound last is complete.
     pub(crate) fn has_ended(&self) -> bool {
         self.execution > 0 && self.ended == self.execution
     }
 }
 
-/// A question of Freshet's own within a client's batch.
+/// A query of Freshet's own within a client's batch.
 #[derive(Debug)]
 pub(crate) struct EndWithin {
-    /// Executions whose answers are still to end: the client's, then this.
+    /// Number of executions whose answers come first.
     pub(crate) completions: usize,
-    /// The row that came, as a whole frame.
+    /// The row of its answer, as a whole frame.
     pub(crate) row: Option<Box<[u8]>>,
 }
 
@@ -320,7 +321,7 @@ impl EndWithin {
         self.completions == 1
     }
 
-    /// A message came of an answer within the unit.
+    /// A message of an answer within the unit came.
     pub(crate) fn note(&mut self, tag: u8) {
         let ends = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED | backend::EMPTY_QUERY);
         self.completions = self.completions.saturating_sub(usize::from(ends));
@@ -340,18 +341,17 @@ impl ClientUnit {
         Self { kind, effects: Effects { pure, ..Effects::default() }, ..Self::default() }
     }
 
-    /// Nothing in it can write or change the session.
+    /// Whether it cannot write or change the session.
     pub(crate) fn is_pure(&self) -> bool {
         self.effects.pure
     }
 
-    /// Something in it may; whether that is new. [`super::pipeline`] counts such units.
+    /// It may write or change the session; returns whether that is new. [`super::pipeline`] counts such units.
     pub(crate) fn taint(&mut self) -> bool {
         std::mem::replace(&mut self.effects.pure, false)
     }
 
-    /// Its answers may say something of the database's state: not so a login, a `Sync` alone or statements that are
-    /// only prepared.
+    /// Whether its answers may show data. Those of a login, of a `Sync` alone and of statements that are only prepared do not.
     pub(crate) fn tells_of_data(&self) -> bool {
         match self.kind {
             Kind::Startup | Kind::Sync => false,
@@ -360,7 +360,7 @@ impl ClientUnit {
         }
     }
 
-    /// The client may be told that a part of it is committed while its `ReadyForQuery` is still to come.
+    /// Whether the client may learn that a part of it is committed while its `ReadyForQuery` is still to come.
     pub(crate) fn may_be_told_early(&self) -> bool {
         match (self.kind, self.effects.mark.leaves) {
             (Kind::Batch, Leaves::Closed | Leaves::Unknown) => !self.sent.synced,
@@ -369,7 +369,7 @@ impl ClientUnit {
         }
     }
 
-    /// A message came that is the answer to one of the extended protocol, or the last of its answers.
+    /// A message came that is the answer to one message of the extended protocol, or the last of several.
     pub(crate) fn answered_once(&mut self, tag: u8) {
         self.response.answered();
         self.statements.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
@@ -383,9 +383,9 @@ impl ClientUnit {
         }
     }
 
-    /// The names whose `Parse` was not answered by `ParseComplete`: those behind it were skipped.
+    /// The names whose `Parse` was not answered by `ParseComplete`: the server skipped those after it.
     pub(crate) fn unparsed(&self) -> &[Box<[u8]>] {
-        // Of more than are remembered it is not known which.
+        // If there are more than are remembered, it is unknown which ones.
         let done = if self.statements.parsed.len() < NAMES_MAX { self.statements.parses_done } else { 0 };
         self.statements.parsed.get(done..).unwrap_or_default()
     }
@@ -395,12 +395,12 @@ impl ClientUnit {
         self.response == Response::Failed
     }
 
-    /// The client is sending COPY data.
+    /// Whether the client is sending COPY data.
     pub(crate) fn is_within_copy_data(&self) -> bool {
         self.copy.data == CopyData::Asked && !self.has_failed()
     }
 
-    /// The fill whose answer comes now.
+    /// The fill whose answer is being received.
     pub(crate) fn current_fill(&mut self) -> Option<&mut Option<Fill>> {
         let counted = self.kind == Kind::Batch && !self.fills.describes_statement;
         let at = if counted { self.fills.execution.checked_sub(1)? } else { 0 };
@@ -408,14 +408,14 @@ impl ClientUnit {
     }
 }
 
-/// What is noted of an answer that is being cached.
+/// The properties of an answer that is being cached.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) shown: Option<Box<Shown>>,
     pub(crate) moving: Option<Box<Moving>>,
-    /// Until the unit's end; 0 before it.
+    /// The time of the unit's end; 0 before it.
     pub(crate) took: Nanos,
-    /// `CommandComplete` has come.
+    /// `CommandComplete` was received.
     pub(crate) complete: bool,
 }
 
@@ -423,7 +423,7 @@ pub(crate) struct Answer {
 pub(crate) type Fill = PendingFill<Reading<Answer>>;
 
 impl Fill {
-    /// The answer has come as a whole.
+    /// The answer is complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.stage.answer.complete
     }

@@ -1,9 +1,9 @@
-//! The last execution, where it was answered from the cache and the client may still notice that the server has not seen it: its portal can be
-//! asked for again in a block, and up to the `Sync` behind a `Flush`. There, too, statements tell whether they are the first of their transaction:
-//! `LOCK TABLE` fails, `SET LOCAL` warns, `SET TRANSACTION` succeeds.
+//! The last execution, if it was answered from the cache and the client may notice that the server has not seen it. The client can execute its portal
+//! again, in a block and up to the `Sync` after a `Flush`. There, statements also show whether they are the first of their transaction: `LOCK TABLE`
+//! fails, `SET LOCAL` warns, `SET TRANSACTION` succeeds.
 //!
-//! What notices that is rare. The server then executes the same messages first, and their answers are dropped. A portal of which the client has only some rows
-//! goes on in the state that the server has by then.
+//! Few statements notice that. Before such a statement the server executes the same messages, and their answers are dropped. A portal of which the
+//! client has only some rows continues in the state that the server has by then.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::postgres::session::Session;
 use crate::postgres::session::unit::Unit;
 use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
-/// The messages from `Bind` on, if there is such an execution. The statement that they bind is the same still.
+/// The messages from `Bind` on, if there is such an execution. The statement that they bind is unchanged.
 #[derive(Debug, Default)]
 pub(super) struct UnseenExecution {
-    /// Kept to avoid an allocation per hit.
+    /// The buffer stays, to avoid an allocation at each hit.
     messages: Vec<u8>,
-    /// How many answers the server gives to them.
+    /// The number of answers that the server gives to them.
     answers: usize,
 }
 
@@ -30,7 +30,7 @@ impl UnseenExecution {
         self.answers = answers;
     }
 
-    /// The client cannot notice it any more, or the server has seen another.
+    /// The client cannot notice it any more, or the server has seen another execution.
     pub(super) fn forget(&mut self) {
         self.messages.clear();
     }
@@ -40,13 +40,13 @@ impl UnseenExecution {
     }
 }
 
-/// It runs in any transaction alike, the first of it or not.
+/// Whether it has the same effect in any transaction, whether it is the first statement or not.
 fn is_plain(statement: &Arc<Statement>) -> bool {
     statement.query.takes_snapshot
 }
 
 impl Session {
-    /// Messages of the extended protocol pass, of which these are the first.
+    /// Messages of the extended protocol pass; `messages` are the first of them.
     pub(crate) fn catch_up_unseen(&mut self, messages: &[u8]) {
         if !self.client.unseen().is_none() && self.notices_unseen(messages) {
             self.execute_unseen();
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// The server has not seen the last execution, and what comes now could tell.
+    /// Whether the server has not seen the last execution, and the next statement could show that.
     fn notices_unseen(&self, messages: &[u8]) -> bool {
         // In a block the server has seen its beginning.
         let begins = self.client.ends_by_itself() && self.transaction.is_idle();
@@ -81,7 +81,7 @@ impl Session {
         begins && !statement.as_ref().is_some_and(is_plain)
     }
 
-    /// The server executes it. If that fails, so has what the client sends next.
+    /// Sends it to the server. If it fails, so does what the client sends next.
     fn execute_unseen(&mut self) {
         self.catch_up_unnamed();
         let UnseenExecution { mut messages, answers } = std::mem::take(self.client.unseen_mut());

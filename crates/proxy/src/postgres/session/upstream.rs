@@ -1,4 +1,4 @@
-//! The upstream's answers: forwarded in order, kept on the way, or swallowed.
+//! The server's answers: forwarded in order, added to fills, or dropped.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -15,11 +15,11 @@ use crate::postgres::session::{Known, Session, SessionError};
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::commit_wait::Touched;
 
-/// The largest row that Freshet's own statements may answer.
+/// Limit of the bytes of a row that answers one of Freshet's own statements.
 const OWN_ROW_BYTES_MAX: usize = 64 << 10;
 
 impl Session {
-    /// Handles all that the upstream has sent, as far as the client takes it.
+    /// Handles all received messages of the server, as long as the client's output has space.
     pub(crate) fn read_upstream(&mut self) -> Result<(), SessionError> {
         while !self.client.is_high() {
             if self.server.rest > 0 {
@@ -28,7 +28,7 @@ impl Session {
                 }
                 continue;
             }
-            if self.waiting.is_holding() && !matches!(self.pipeline.front(), Some(Unit::Own { .. })) {
+            if self.waiting.is_in_commit_wait() && !matches!(self.pipeline.front(), Some(Unit::Own { .. })) {
                 break;
             }
             if self.move_usual_messages() {
@@ -55,7 +55,7 @@ impl Session {
                     let status = message.last().copied().unwrap_or(backend::STATUS_IDLE);
                     self.server.way = if self.ready(status) { Way::Forward } else { Way::Swallow };
                 } else if head.tag == backend::ERROR {
-                    // The last words of a server that ends the connection are for the client.
+                    // The last messages of a server that ends the connection are for the client.
                     self.server.way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
                 } else if let Some(row) = self.pipeline.front_mut().and_then(Unit::own_row) {
                     *row = Some(message.into());
@@ -74,8 +74,7 @@ impl Session {
         Ok(())
     }
 
-    /// Moves all whole messages that have come of an answer that is the client's, as far as they are usual and the same becomes
-    /// of them; false if there are none.
+    /// Moves all complete messages of a client's answer, as long as they are ordinary and treated alike; false if there are none.
     fn move_usual_messages(&mut self) -> bool {
         let wrote = self.transaction.wrote();
         let Some(Unit::Client(unit)) = self.pipeline.front_mut() else { return false };
@@ -95,7 +94,7 @@ impl Session {
             }
             match head.tag {
                 backend::DATA_ROW => {}
-                // The client may hear of a commit with it.
+                // The client may learn of a commit from it.
                 backend::COMMAND_COMPLETE if wrote || unit.effects.mark.writes() => break,
                 tag if answers_once(tag) => unit.answered_once(tag),
                 _ => break,
@@ -111,7 +110,7 @@ impl Session {
         count > 0
     }
 
-    /// Moves what is there of the current message; false if nothing is.
+    /// Moves the received bytes of the current message; false if there are none.
     fn move_upstream_bytes(&mut self) -> bool {
         let input = self.server.received();
         let bytes = input.get(..self.server.rest).unwrap_or(input);
@@ -132,7 +131,7 @@ impl Session {
         count > 0
     }
 
-    /// Answers are to be kept, and the client does not take what comes before or is of them.
+    /// Whether answers are to be cached and the client does not read them, or what precedes them.
     pub(crate) fn stalled_fills(&mut self) -> impl Iterator<Item = &mut Option<Fill>> {
         let units = self.pipeline.iter_mut().take_while(|_| self.client.is_high());
         let fills =
@@ -140,16 +139,16 @@ impl Session {
         fills.flatten().filter(|fill| fill.is_some())
     }
 
-    /// It is needed whole: a row, or an error that may be fatal, of a statement of Freshet's own.
+    /// Whether the message is needed as a whole: a row, or an error that may be fatal, for a statement of Freshet's own.
     fn is_own_answer(&self, head: Header) -> bool {
         matches!(head.tag, backend::DATA_ROW | backend::ERROR) && self.pipeline.front().is_some_and(Unit::is_own_next)
     }
 
-    /// Decides what becomes of a message other than `ReadyForQuery`.
+    /// Decides what to do with a message other than `ReadyForQuery`.
     fn message_begins(&mut self, head: Header) -> Result<Way, SessionError> {
         let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
         if head.tag == backend::NOTIFICATION {
-            // It tells of a commit that the client may look for at once.
+            // It may show a commit that the client looks for at once.
             self.watermark.note_notification(self.shared.clock.now());
         }
         if head.tag == backend::PARAMETER_STATUS {
@@ -172,9 +171,9 @@ impl Session {
         }
         Ok(match self.pipeline.front_mut() {
             _ if asynchronous => Way::Forward,
-            // Nothing is owed: a fatal error such as the server's shutdown.
+            // No answer is due: a fatal error such as the server's shutdown.
             None => Way::Forward,
-            // What cannot be an answer to this shows that answers were miscounted: better no session than shifted ones.
+            // If it cannot be an answer to this unit, the answers were miscounted: end the session rather than serve shifted answers.
             Some(unit) if !may_answer(unit, head.tag) => {
                 return Err(SessionError::ServerMisbehaved("an answer nobody asked for"));
             }
@@ -186,7 +185,7 @@ impl Session {
                 }
                 let wrote = unit.effects.mark.writes() || self.transaction.wrote();
                 if head.tag == backend::COMMAND_COMPLETE && wrote && unit.may_be_told_early() {
-                    // The client may hear of the commit before its `ReadyForQuery`, which can be held.
+                    // The client may learn of the commit before its `ReadyForQuery`, which may wait.
                     self.shared.cache.fence_since(self.shared.clock.now());
                     self.shared.want_log_end();
                     if unit.effects.redefines || self.transaction.has_redefined() {
@@ -196,7 +195,7 @@ impl Session {
                 }
                 let way = client_message(unit, head.tag);
                 if head.tag == backend::ERROR && unit.copy.swallowed_sync {
-                    // It failed before it read that far, perhaps: then the `Sync` is answered after all.
+                    // It may have failed before it read that far: then the `Sync` is answered after all.
                     self.become_raw();
                 } else if head.tag == backend::COPY_IN {
                     self.copy_begins();
@@ -206,13 +205,13 @@ impl Session {
         })
     }
 
-    /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data ends
-    /// the unit. That one may have been sent already. What else may have been sent behind a COPY cannot be counted.
+    /// A COPY in the extended protocol: the server ignores the `Sync` after `Execute`, and the one after the data ends the unit. That one may have
+    /// been sent already. The answers to anything else that was sent after a COPY cannot be counted.
     fn copy_begins(&mut self) {
         let more = self.pipeline.len() > 1;
         let sync_next = matches!(self.pipeline.second(), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
         let Some(Unit::Client(unit)) = self.pipeline.front_mut() else { return };
-        // Of another COPY of the same Query, perhaps: then its data is still to end.
+        // It may belong to another COPY of the same Query: then its data is still to end.
         unit.copy.data = CopyData::Asked;
         let extended = unit.kind == Kind::Batch && unit.sent.synced;
         unit.copy.swallowed_sync = extended;
@@ -225,7 +224,7 @@ impl Session {
         }
     }
 
-    /// The front unit's `ReadyForQuery`; true if it is the client's.
+    /// The first unit's `ReadyForQuery`; true if the unit is the client's.
     fn ready(&mut self, status: u8) -> bool {
         self.transaction.ready(status);
         let notified = self.watermark.take_notified();
@@ -255,9 +254,9 @@ impl Session {
                 if leads {
                     self.lead_answered(failed);
                 }
-                let holds = wrote && ended && self.hold(copied_out, &touched, redefined);
+                let waits = wrote && ended && self.begin_commit_wait(copied_out, &touched, redefined);
                 self.end_defining();
-                !(holds || leads)
+                !(waits || leads)
             }
             Some(Unit::Own { ask, row }) => {
                 self.own_unit_done(ask, row.as_deref(), notified);
@@ -273,7 +272,7 @@ impl Session {
         if tells {
             self.watermark.raise(now);
             if self.shared.redefining.load(SeqCst) > 0 {
-                self.watermark.note_definition(now); // it may show what has not been found
+                self.watermark.note_definition(now); // it may show a definition that was not found yet
             }
             let wrote = unit.effects.mark.writes() || self.transaction.wrote();
             self.prefetch.told(self.transaction.is_idle().then_some(unit.place), wrote);
@@ -315,7 +314,7 @@ impl Session {
             self.shared.want_log_end(); // a position for the next look-up, since none is asked for here
         }
         match unit.fills.end {
-            // The question was skipped, and may have been prepared there for the first time.
+            // The query was skipped, and may have been prepared there for the first time.
             Some(_) if failed => self.server.own.forget_end(),
             Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
             None if unit.fills.awaits_end => self.results_await_end(),
@@ -323,8 +322,8 @@ impl Session {
         }
     }
 
-    /// Its statements may not exist, and what later units bind may be other statements than they were taken for. What
-    /// was to be gone may be there still.
+    /// A unit has failed: its statements may not exist, and later units may bind other statements than expected. Statements that were to be dropped
+    /// may still exist.
     fn unit_failed(&mut self, unit: &ClientUnit) {
         let unparsed = unit.unparsed();
         for name in unparsed {
@@ -343,7 +342,7 @@ impl Session {
         }
     }
 
-    /// `notified`: a notification came with the answer, of something that a log-end probe may not cover.
+    /// `notified`: the answer came with a notification, of a commit that a log-end probe may not cover.
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
         if row.is_none() && ask != Ask::UnnamedStatement {
@@ -372,7 +371,7 @@ impl Session {
             }
             Ask::EndAndContext { era, under } => {
                 let (context, end) = columns.split_at(columns.len().min(CONTEXT_COLUMNS));
-                // Not if it failed, or anything has been sent since that may change it again.
+                // Not if it failed, or if anything that may change it again was sent since.
                 if !context.is_empty()
                     && matches!(self.server.settings.known, Known::Nothing)
                     && era == self.server.statements.era()
@@ -386,7 +385,7 @@ impl Session {
     }
 }
 
-/// Whether a message other than `ReadyForQuery` can belong to the unit, where that is known.
+/// Whether a message other than `ReadyForQuery` can belong to the unit, as far as is known.
 fn may_answer(unit: &Unit, tag: u8) -> bool {
     use backend::{BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, DATA_ROW, ERROR, NOTICE, PARSE_COMPLETE};
     let own = || {
@@ -400,7 +399,7 @@ fn may_answer(unit: &Unit, tag: u8) -> bool {
     }
 }
 
-/// It is the answer to one message of the extended protocol, or the last of its answers.
+/// Whether it is the answer to one message of the extended protocol, or the last of several.
 fn answers_once(tag: u8) -> bool {
     use backend::{
         BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, EMPTY_QUERY, NO_DATA, PARSE_COMPLETE, PORTAL_SUSPENDED,
@@ -414,7 +413,7 @@ fn answers_once(tag: u8) -> bool {
     )
 }
 
-/// Whether a message of a client's unit is to be kept; if it ends a fill's answer, that is complete.
+/// Whether a message of a client's unit is cached; if it ends a fill's answer, the fill is complete.
 fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
     let of_result = matches!(
         tag,
@@ -433,7 +432,7 @@ fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
     true
 }
 
-/// A message of a client's unit: what becomes of it, and what it says of the fills.
+/// A message of a client's unit: what to do with it, and what it means for the fills.
 fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
     let is_kept = keeps(unit, tag);
     if answers_once(tag) {
@@ -447,7 +446,7 @@ fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
             unit.copy.out = true;
             Way::Forward
         }
-        // An answer with a notice is not repeatable; one with an error is none.
+        // An answer with a notice is not repeatable; one with an error is not a result.
         backend::NOTICE | backend::ERROR => {
             for fill in unit.fills.results.drain(..).flatten().filter(|_| tag == backend::NOTICE) {
                 fill.stage.source.query.note_not_cached(Reason::Construct("an answer with a notice"));

@@ -1,4 +1,4 @@
-//! Writes that are acknowledged at once ([`crate::session::commit_wait`]).
+//! Writes without a commit wait ([`crate::session::commit_wait`]).
 
 use freshet_sql::{Defines, Effect};
 
@@ -6,28 +6,28 @@ use crate::postgres::session::Session;
 use crate::session::commit_wait::Touched;
 
 impl Session {
-    /// Something is about to be sent with this effect.
+    /// A statement with this effect is about to be sent.
     pub(crate) fn note_defining(&mut self, effect: Effect, keeps_settings: bool) {
-        // What keeps the settings for certain runs no code that could define anything.
+        // A statement that certainly keeps the settings runs no code that could define anything.
         let may_define = effect > Effect::TransactionControl && !(effect == Effect::Write && keeps_settings);
         if may_define {
             self.definitions.note_sent(&self.shared.defining);
         }
     }
 
-    /// All that was sent is acknowledged, and nothing of it can still commit.
+    /// All statements sent are acknowledged, and none of them can still commit.
     pub(crate) fn end_defining(&mut self) {
-        let acknowledged = self.is_between_transactions() && !self.waiting.is_holding();
+        let acknowledged = self.is_between_transactions() && !self.waiting.is_in_commit_wait();
         if acknowledged {
             self.definitions.acknowledged();
         }
-        // Nor is a definition visible as long as its transaction waits for its client.
+        // Nor is a definition visible as long as its transaction waits for the client.
         if acknowledged || (!self.transaction.is_idle() && self.pipeline.is_empty()) {
             self.definitions.none_becomes_visible();
         }
     }
 
-    /// Whether what the statement defines is found by looking at the catalogue alone, and not told by the stream.
+    /// Whether only a check of the catalogue finds what the statement defines, and the stream does not show it.
     pub(crate) fn is_looked_for(&self, defines: Defines) -> bool {
         match defines {
             Defines::Nothing => false,
@@ -41,29 +41,29 @@ impl Session {
         self.server.identity.as_ref().zip(stream).is_some_and(|(own, stream)| own.database != stream.database)
     }
 
-    /// Something is about to be sent that may make a definition visible which is looked for. What others are answered from now on may show it
-    /// before the catalogue has been looked at: it is no older than what they hit next only if that has been (`spec/definitions.py`).
+    /// A statement is about to be sent that may make such a definition visible. From now on, other sessions' answers may show it before the catalogue
+    /// has been checked. Their next hits are as new only after that check (`spec/definitions.py`).
     pub(crate) fn note_redefining(&mut self) {
         self.definitions.note_visible(&self.shared.redefining);
     }
 
-    /// A definition may have been acknowledged: hits wait until the catalogue has been looked at.
+    /// A definition may have been acknowledged: hits wait until the catalogue has been checked.
     pub(crate) fn fence_catalog(&self) {
         self.shared.cache.fence_catalog(self.now());
         self.shared.want_catalog();
     }
 
-    /// What the client was told may show a definition that has not been looked for since.
+    /// Whether the client's answers may show a definition, and the catalogue has not been checked since.
     pub(crate) fn lacks_look(&self) -> bool {
         self.watermark.get().catalog_since > self.shared.cache.catalog_as_of()
     }
 
-    /// Whether a transaction that touched this needs no holding, as far as can be told now.
-    pub(crate) fn check_free(&mut self, touched: &Touched) -> bool {
-        matches!(self.server.compare(&self.shared), Some(Ok(()))) && self.shared.is_free(touched)
+    /// Whether a transaction that touched this needs no commit wait, as far as is known now.
+    pub(crate) fn check_wait_skipped(&mut self, touched: &Touched) -> bool {
+        matches!(self.server.compare(&self.shared), Some(Ok(()))) && self.shared.may_skip_commit_wait(touched)
     }
 
-    /// What the transaction has touched that the last unit ends, all of it.
+    /// All that the transaction has touched which the last unit ends.
     pub(crate) fn touched_with(&self, unit: &Touched) -> Touched {
         let mut touched = self.transaction.block().map(|block| block.touched().clone()).unwrap_or_default();
         touched.join(unit);

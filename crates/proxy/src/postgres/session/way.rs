@@ -1,8 +1,8 @@
 //! DDL that the server refuses for tables in a publication: SET UNLOGGED, and another expression of a virtual column.
 //!
-//! The event triggers take the tables out in the same transaction, where they stand. A statement that comes through Freshet is held
-//! until the tables that it names have left. Which these are is not resolved: any of that name, in whatever schema, as a table that
-//! leaves needlessly only has to be published again.
+//! The event triggers remove the tables in the same transaction. A statement that comes through Freshet waits until the tables that it names have
+//! left the publication. The names are not resolved: all tables with that name, in any schema, leave. A table that leaves without need is simply
+//! published again.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::time::timeout;
 use crate::postgres::session::Session;
 use crate::statement::registry::Statement;
 
-/// The longest that a statement is held for it.
+/// The longest wait of a statement.
 const WAY_MAX: Duration = Duration::from_secs(1);
 
-/// Whether the tables have left that the next statement names.
+/// Whether the tables that the next statement names have left.
 #[derive(Debug, Default)]
 pub(crate) enum Way {
     #[default]
@@ -31,7 +31,7 @@ fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-/// Whether a statement that is to be prepared is worth a closer look.
+/// Whether a statement that is to be prepared must be checked more closely.
 pub(crate) fn is_suspect(text: &[u8]) -> bool {
     let has = |word: &[u8]| text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
     has(b"unlogged") || has(b"expression")
@@ -53,7 +53,7 @@ fn runs_code(text: &str) -> bool {
 }
 
 impl Session {
-    /// Whether the statement, which is about to pass, has to wait. The second time it does not.
+    /// Whether the statement, which is about to pass, must wait. The second time it need not.
     pub(crate) fn begin_to_make_way(&mut self, statement: Option<&Statement>, text: &[u8]) -> bool {
         if matches!(self.way, Way::Made) {
             self.way = Way::NotAsked;

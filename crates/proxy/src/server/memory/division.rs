@@ -229,7 +229,7 @@ mod tests {
         all.follow(vec![one, new, other]);
         // An equal part for the new one: its floor and a third of the rest.
         let parts = bytes(&all);
-        assert!(parts[1] == 106 && parts[0] > parts[2] && parts[2] >= 40, "{parts:?}");
+        assert!(parts[1] == 107 && parts[0] > parts[2] && parts[2] >= 40, "{parts:?}");
         assert!((319..=322).contains(&parts.iter().sum::<u64>()), "{parts:?}");
         // The memory of one that goes is for those that stay.
         let [one, other] = [all.parts[0], all.parts[2]];

@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freshet_types::{Nanos, TableId};
 
-
 /// Tables that are counted by name; further ones are counted together.
 const TABLES_MAX: usize = 4;
 const MILLI: Nanos = 1_000_000;

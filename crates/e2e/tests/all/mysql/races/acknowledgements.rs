@@ -14,7 +14,7 @@ const READ: &str = "SELECT n FROM item WHERE id = 1";
 
 /// Where no acknowledgement waits, the result of before the write is served behind it.
 fn without_the_rule_they_are_missed(kind: Kind) -> Result<()> {
-    let options = ["--test-fault", "free-all", "--admission", "always"];
+    let options = ["--test-fault", "skip-all-commit-waits", "--admission", "always"];
     let Some(stage) = Stage::with_fault(kind, SCHEMA, &options)? else { return Ok(()) };
     let (mut writer, mut reader) = (stage.connect()?, stage.connect()?);
     for session in [&mut writer, &mut reader] {

@@ -112,7 +112,7 @@ mod faults {
     }
 
     found!(
-        pending_ignored: "ignore-pending", Rows, Commits;
+        unproven_ignored: "ignore-unproven", Rows, Commits;
         taints_ignored: "no-candidates", Rows, Sessions;
         lease_ignored: "ignore-lease", Around, StreamForLong;
         watermarks_ignored: "ignore-watermark", Around, Stream;
@@ -120,7 +120,7 @@ mod faults {
         newer_than_the_snapshot: "ignore-lo", Rows, Nothing;
         older_than_the_snapshot: "ignore-hi", Around, Stream;
         redefinitions_ignored: "ignore-redefinitions", Definitions, Nothing;
-        acknowledgements_not_held: "no-hold", Rows, Stream;
+        commit_waits_skipped: "no-commit-wait", Rows, Stream;
         memory_for_its_own_writes: "hits-after-write", Rows, Nothing;
     );
 }

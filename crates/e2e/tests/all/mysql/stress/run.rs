@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -19,7 +19,7 @@ use crate::stress::changes::owner_of;
 use crate::stress::ledger::{KeyId, Table};
 use crate::stress::questions::Question;
 use crate::stress::stage::{Cast, Place as _, READS_MIN, Random, WRITES_MIN};
-use crate::stress::{SEARCH_SECONDS, STALENESS_MAX};
+use crate::stress::{SEARCH_SECONDS, STALENESS_MAX, verdict};
 use crate::support::Freshet;
 use crate::support::time_passes;
 
@@ -65,26 +65,11 @@ impl Run {
     }
 
     pub(crate) fn expect_none(self) -> Result<()> {
-        let violations = self.run()?;
-        ensure!(violations.is_empty(), "{self:?}: {} violations, the first:\n{}", violations.len(), violations[0]);
-        Ok(())
+        verdict::expect_none(&self, &self.run()?)
     }
 
-    /// The run must find the fault, unless this Freshet was built without the switches.
     pub(crate) fn expect_some(self) -> Result<()> {
-        match self.run() {
-            Ok(violations) => {
-                ensure!(!violations.is_empty(), "{self:?}: the fault was not found");
-                println!("{self:?}: found:\n{}", violations[0]);
-                Ok(())
-            }
-            Err(error) if format!("{error:#}").contains("--test-fault") => {
-                ensure!(env::var_os("FRESHET_TEST_STRICT").is_none(), "built without fault-injection: {error:#}");
-                println!("{self:?}: skipped, Freshet is built without the feature fault-injection");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        verdict::expect_some(&self, self.run())
     }
 
     fn place(self) -> Result<Place> {
@@ -119,7 +104,7 @@ impl Run {
         let started = Instant::now();
         let stage = Stage::new(place, freshet, seconds, self.disturbance.breaks_connections());
         stage.fill()?;
-        let seed = seed()?;
+        let seed = verdict::seed()?;
         thread::scope(|scope| {
             let mut cast = Cast::new(scope);
             let (stage, options) = (&stage, &options);
@@ -215,13 +200,6 @@ impl Run {
         ensure!(exempt || enough, "this hardly tests anything");
         Ok(())
     }
-}
-
-fn seed() -> Result<u64> {
-    Ok(match env::var("FRESHET_STRESS_SEED") {
-        Ok(text) => text.parse()?,
-        Err(_) => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64,
-    })
 }
 
 /// The last writer owns what is truncated; the others share the rest, by the item, the folder and the house.

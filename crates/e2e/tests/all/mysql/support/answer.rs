@@ -17,7 +17,7 @@ impl<'a> Reader<'a> {
         Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// Up to a zero byte, which is taken too.
+    /// The bytes up to a zero byte, which is consumed too.
     pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let text = self.bytes(end)?;
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
 
     /// A column of a row in the text protocol; None is NULL.
     fn column(&mut self) -> Option<String> {
-        // The mark of NULL is no length.
+        // The mark of NULL is not a length.
         let length = usize::try_from(self.integer()?).ok()?;
         Some(String::from_utf8_lossy(self.bytes(length)?).into_owned())
     }
@@ -48,12 +48,12 @@ impl<'a> Reader<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) packets: Vec<Packet>,
-    /// Which of them are rows.
+    /// Which packets are rows.
     pub(crate) rows: Vec<usize>,
     /// The last status flags and number of warnings.
     pub(crate) status: u16,
     pub(crate) warnings: u16,
-    /// Of the last OK.
+    /// The fields of the last OK.
     pub(crate) affected: u64,
     pub(crate) insert_id: u64,
 }
@@ -64,7 +64,7 @@ impl Answer {
         let mut reader = Reader(packet.payload.get(1..).unwrap_or_default());
         self.status = 0;
         if packet.payload.first() == Some(&0xff) {
-            // Nothing more of it.
+            // The rest is not parsed.
         } else if ok {
             self.affected = reader.integer().unwrap_or_default();
             self.insert_id = reader.integer().unwrap_or_default();

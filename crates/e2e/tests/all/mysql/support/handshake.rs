@@ -38,8 +38,8 @@ impl Handshake {
         Some(Self { version, connection, nonce, capabilities, collation, status, reserved, plugin })
     }
 
-    /// The same, without what rightly differs between two connections, and between a server and Freshet: encryption, which
-    /// each has or has not, and compression, which Freshet does not offer.
+    /// The same, without what differs between two connections, and without what differs between a server and Freshet: encryption, and compression,
+    /// which Freshet does not offer.
     pub(crate) fn comparable(&self) -> Self {
         let not_compared = capability::SSL | capability::COMPRESS | capability::ZSTD;
         Self { connection: 0, nonce: Vec::new(), capabilities: self.capabilities & !not_compared, ..self.clone() }

@@ -25,7 +25,7 @@ pub(crate) mod capability {
     pub(crate) const DEPRECATE_EOF: u32 = 1 << 24;
     pub(crate) const ZSTD: u32 = 1 << 26;
 
-    /// What drivers of about 2005 say.
+    /// The capabilities of drivers of about 2005.
     pub(crate) const OLD: u32 = LONG_PASSWORD
         | LONG_FLAG
         | PROTOCOL_41
@@ -35,7 +35,7 @@ pub(crate) mod capability {
         | MULTI_RESULTS
         | LOCAL_FILES
         | PLUGIN_AUTH;
-    /// What drivers of today say.
+    /// The capabilities of current drivers.
     pub(crate) const MODERN: u32 =
         OLD | PS_MULTI_RESULTS | CONNECT_ATTRS | PLUGIN_AUTH_LENENC | SESSION_TRACK | DEPRECATE_EOF;
 }
@@ -97,7 +97,7 @@ pub(crate) fn ping() -> Vec<u8> {
     command(14, &[])
 }
 
-/// A request for the binary log from a place on, as a replica of that number.
+/// A request for the binary log from a position on, as the replica with this number.
 pub(crate) fn binlog_dump(position: u32, server: u32, file: &str) -> Vec<u8> {
     command(18, &[&position.to_le_bytes(), [0, 0].as_slice(), &server.to_le_bytes(), file.as_bytes()].concat())
 }
@@ -199,7 +199,7 @@ pub(crate) fn execute(statement: u32, values: &[Value<'_>]) -> Vec<u8> {
     execute_with(statement, 0, values, true)
 }
 
-/// The same with flags (1: a read-only cursor), and with or without the types that an earlier one has told.
+/// The same with flags (1: a read-only cursor), and with or without the types that an earlier execution has sent.
 pub(crate) fn execute_with(statement: u32, flags: u8, values: &[Value<'_>], types: bool) -> Vec<u8> {
     let mut rest = [&statement.to_le_bytes(), [flags].as_slice(), &1_u32.to_le_bytes()].concat();
     if !values.is_empty() {

@@ -1,4 +1,4 @@
-//! A database reached both directly and through Freshet, and conversations that must be the same on both ways.
+//! A database that is reached directly and through Freshet, and conversations that must be the same both ways.
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ impl Pair {
         Ok(Self { freshet, database })
     }
 
-    /// Where Freshet serves.
+    /// The address of Freshet.
     pub(crate) fn address(&self) -> SocketAddr {
         self.freshet.address
     }
@@ -56,8 +56,7 @@ impl Pair {
         })
     }
 
-    /// The conversation sounds the same directly and through Freshet, twice; for a driver of today and for an old one,
-    /// which hears EOF packets.
+    /// The conversation is the same directly and through Freshet, twice; for a current driver and for an old one, which receives EOF packets.
     pub(crate) fn same(&self, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
         for capabilities in [capability::MODERN, capability::OLD] {
             let login = Login { capabilities, ..self.login() };
@@ -76,7 +75,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The conversation sounds the same directly and through Freshet, first without and then with at least so many reads from the cache.
+    /// The conversation is the same directly and through Freshet, first without and then with at least this number of reads from the cache.
     pub(crate) fn same_with_hits(&self, hits: u64, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
         if !self.freshet.is_there() {
             return self.same(conversation);
@@ -90,7 +89,7 @@ impl Pair {
             eventually(PATIENCE, || {
                 let before = self.freshet.metrics()?;
                 let through = transcript(self.address(), login, &conversation)?;
-                // A difference is not mended by trying again.
+                // Another attempt does not remove a difference.
                 ensure_same(&direct, &through).unwrap_or_else(|error| panic!("with hits: {error:#}"));
                 let after = self.freshet.metrics()?;
                 let hit = after.hits() - before.hits();

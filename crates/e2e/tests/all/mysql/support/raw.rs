@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// A packet of this length is continued by the next one.
 const PIECE: usize = 0xff_ffff;
 
-/// One packet of the server; what came in several pieces is one, with the number of the last.
+/// A packet of the server; if it came in several pieces, it has the number of the last one.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) sequence: u8,
@@ -61,18 +61,18 @@ pub(crate) struct RawClient {
     taken: usize,
     sequence: u8,
     capabilities: u32,
-    /// What the server said first.
+    /// The server's first packet.
     pub(crate) handshake: Handshake,
     /// All packets since the handshake, as they are compared.
     pub(crate) heard: Vec<Packet>,
-    /// What is sent when the server asks for a local file.
+    /// The contents that are sent when the server asks for a local file.
     pub(crate) file: Vec<u8>,
-    /// How many statements were prepared.
+    /// The number of prepared statements.
     prepared: u32,
 }
 
 impl RawClient {
-    /// A connection on which the server has said its first packet.
+    /// A connection on which the server has sent its first packet.
     pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, TIMEOUT).context("connect")?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -118,7 +118,7 @@ impl RawClient {
         self.authenticate(login)
     }
 
-    /// Goes along with what the server asks for, until it says yes or no.
+    /// Answers the server's requests until it accepts or refuses.
     fn authenticate(&mut self, login: Login<'_>) -> Result<Packet> {
         loop {
             let packet = self.read_unheard()?;
@@ -130,10 +130,10 @@ impl RawClient {
                     let answer = scramble::answer(&plugin, login.password, nonce);
                     self.reply(&answer.with_context(|| format!("the server asks for {plugin}"))?)?;
                 }
-                // The fast way of caching_sha2_password went well.
+                // The fast authentication of caching_sha2_password has succeeded.
                 Some((1, [3])) => {}
-                // The other way needs TLS or RSA, which this client does not know: so it asks for the key as others do,
-                // and is then refused.
+                // The full authentication needs TLS or RSA, which this client does not know. So it asks for the key as others do, and is then
+                // refused.
                 Some((1, [4])) => self.reply(&[2])?,
                 Some((1, [b'-', ..])) => self.reply(&[0; 256])?,
                 Some((1, rest)) => bail!("the server asks for more: {rest:?}"),
@@ -145,7 +145,7 @@ impl RawClient {
         }
     }
 
-    /// A command, which starts a new count of packets.
+    /// A command, which starts the count of packets anew.
     pub(crate) fn send(&mut self, payload: &[u8]) -> Result<()> {
         self.sequence = 0;
         self.reply(payload)
@@ -154,7 +154,7 @@ impl RawClient {
     /// A packet within an exchange.
     pub(crate) fn reply(&mut self, payload: &[u8]) -> Result<()> {
         let mut bytes = Vec::with_capacity(payload.len() + 4);
-        // What fills its last piece is followed by an empty one.
+        // A packet whose last piece is full is followed by an empty one.
         for piece in payload.chunks(PIECE).chain(payload.len().is_multiple_of(PIECE).then_some([].as_slice())) {
             let [a, b, c, _] = (piece.len() as u32).to_le_bytes();
             bytes.extend([a, b, c, self.sequence]);
@@ -164,7 +164,7 @@ impl RawClient {
         self.send_bytes(&bytes)
     }
 
-    /// Bytes as they are.
+    /// Bytes as given.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("send")
     }
@@ -176,7 +176,7 @@ impl RawClient {
         Ok(packet)
     }
 
-    /// The next packet, or none at the end of the connection, which is recorded as an empty packet.
+    /// The next packet; the end of the connection is recorded as an empty packet.
     pub(crate) fn read_or_end(&mut self) -> Result<Option<Packet>> {
         let packet = self.read_piece()?;
         self.heard.push(packet.clone().unwrap_or(Packet { sequence: 0, payload: Vec::new() }));
@@ -284,7 +284,7 @@ impl RawClient {
         self.command(&packets::execute(statement.id, values))
     }
 
-    /// The whole answer to what was sent, with all results.
+    /// The complete answer to the last message, with all results.
     pub(crate) fn answer(&mut self) -> Result<Answer> {
         let mut all = Answer::default();
         loop {
@@ -296,7 +296,7 @@ impl RawClient {
                     self.send_file()?;
                     continue;
                 }
-                // What COM_SET_OPTION is answered with.
+                // The answer to COM_SET_OPTION.
                 Some(0xfe) if packet.payload.len() < 9 => all.end(packet, self.deprecates_eof()),
                 Some(_) => self.result(packet, &mut all)?,
             };
@@ -341,7 +341,7 @@ impl RawClient {
         }
     }
 
-    /// `COM_STMT_FETCH`, or another command whose answer has no head.
+    /// `COM_STMT_FETCH`, or another command whose answer has no column count.
     pub(crate) fn fetch(&mut self, payload: &[u8]) -> Result<Answer> {
         self.send(payload)?;
         let mut all = Answer::default();
@@ -372,7 +372,7 @@ impl RawClient {
         Ok(self.stream.try_clone()?)
     }
 
-    /// Nothing more may arrive: what is left over now would shift all later answers.
+    /// Fails if more packets arrive: they would shift all later answers.
     pub(crate) fn expect_silence(&mut self) -> Result<()> {
         let answer = self.query("SELECT 'quiet'")?;
         ensure!(answer.rows() == [[Some("quiet".to_owned())]], "left over: {answer:?}");

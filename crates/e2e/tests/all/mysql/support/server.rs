@@ -80,7 +80,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// The same for what takes long and is hardly different: on MariaDB by `make test-long` alone.
+/// The same for tests that take long and differ little: on MariaDB only `make test-long` runs them.
 macro_rules! on_both_at_length {
     ($($name:ident),* $(,)?) => {
         $crate::mysql::support::on_both!(@module mariadb Mariadb [ignore = "as on mysql; make test-long runs it"] $($name)*);
@@ -92,7 +92,7 @@ pub(crate) use on_both_at_length;
 /// A database on a server, dropped at the end.
 pub(crate) struct Database {
     pub(crate) server: Arc<Server>,
-    /// Also fit as a prefix for names that all databases of a server share, such as those of accounts.
+    /// Can also be the prefix of names that all databases of a server share, such as those of accounts.
     pub(crate) name: String,
 }
 
@@ -119,7 +119,7 @@ impl Database {
         self.server.url_of(&self.name)
     }
 
-    /// The login of the account with all privileges, with all capabilities of today's drivers.
+    /// The login of the account with all privileges, with the capabilities of current drivers.
     pub(crate) fn login(&self) -> Login<'_> {
         Login {
             user: self.server.superuser(),

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	_ "github.com/lib/pq"
+
+	"clients/assert"
 )
 
 func main() {
@@ -20,11 +22,11 @@ func main() {
 
 // The exporter counts the columns of SHOW CONFIG, and wants numbers in these columns of the others.
 func exporter(url string) {
-	db := must(sql.Open("postgres", url))
+	db := assert.Must(sql.Open("postgres", url))
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	var version string
-	check(db.QueryRow("SHOW VERSION;").Scan(&version))
+	assert.Check(db.QueryRow("SHOW VERSION;").Scan(&version))
 	fmt.Println("version", version[:len("PgBouncer 1.25.")])
 	numbers := map[string][]string{
 		"databases":    {"pool_size", "reserve_pool_size", "max_connections", "current_connections", "paused", "disabled"},
@@ -33,8 +35,8 @@ func exporter(url string) {
 		"lists":        {"items"},
 	}
 	for _, show := range []string{"lists", "config", "databases", "stats_totals", "pools"} {
-		rows := must(db.Query("SHOW " + show + ";"))
-		names := must(rows.Columns())
+		rows := assert.Must(db.Query("SHOW " + show + ";"))
+		names := assert.Must(rows.Columns())
 		if show == "config" && len(names) != 4 {
 			panic(fmt.Sprint("columns of SHOW CONFIG: ", names))
 		}
@@ -45,7 +47,7 @@ func exporter(url string) {
 			for i := range values {
 				targets[i] = &values[i]
 			}
-			check(rows.Scan(targets...))
+			assert.Check(rows.Scan(targets...))
 			byName := map[string]any{}
 			for i, name := range names {
 				byName[name] = values[i]
@@ -55,11 +57,11 @@ func exporter(url string) {
 					panic("SHOW " + show + " lacks " + name)
 				}
 				var number float64
-				must(fmt.Sscan(asText(byName[name]), &number))
+				assert.Must(fmt.Sscan(asText(byName[name]), &number))
 			}
 			count++
 		}
-		check(rows.Err())
+		assert.Check(rows.Err())
 		fmt.Println(show, count > 0)
 	}
 }
@@ -73,27 +75,16 @@ func asText(value any) string {
 
 func telegraf(url string) {
 	background := context.Background()
-	connection := must(pgx.Connect(background, url))
+	connection := assert.Must(pgx.Connect(background, url))
 	defer connection.Close(background)
 	for _, text := range []string{"SHOW STATS", "SHOW POOLS", "SHOW LISTS", "SHOW DATABASES", "SHOW CLIENTS", "SHOW MEM"} {
-		rows := must(connection.Query(background, text))
+		rows := assert.Must(connection.Query(background, text))
 		count := 0
 		for rows.Next() {
-			must(rows.Values())
+			assert.Must(rows.Values())
 			count++
 		}
-		check(rows.Err())
+		assert.Check(rows.Err())
 		fmt.Println(text, count > 0)
-	}
-}
-
-func must[T any](value T, err error) T {
-	check(err)
-	return value
-}
-
-func check(err error) {
-	if err != nil {
-		panic(err)
 	}
 }

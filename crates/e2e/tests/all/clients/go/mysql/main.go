@@ -12,20 +12,16 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-)
 
-func must(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
-}
+	"clients/assert"
+)
 
 func open(options string) *sql.DB {
 	u, err := url.Parse(os.Args[1])
-	must(err)
+	assert.Check(err)
 	password, _ := u.User.Password()
 	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)%s?%s", u.User.Username(), password, u.Host, u.Path, options))
-	must(err)
+	assert.Check(err)
 	db.SetMaxOpenConns(1)
 	return db
 }
@@ -38,15 +34,15 @@ type film struct {
 }
 
 func films(rows *sql.Rows, err error) string {
-	must(err)
+	assert.Check(err)
 	defer rows.Close()
 	var all []film
 	for rows.Next() {
 		var f film
-		must(rows.Scan(&f.id, &f.title, &f.genre, &f.votes))
+		assert.Check(rows.Scan(&f.id, &f.title, &f.genre, &f.votes))
 		all = append(all, f)
 	}
-	must(rows.Err())
+	assert.Check(rows.Err())
 	return fmt.Sprint(all)
 }
 
@@ -72,12 +68,12 @@ func main() {
 			return films(db.Query("SELECT id, title, genre, votes AS parameters FROM film WHERE id = ?", 7))
 		})
 		prepared, err := db.Prepare("SELECT id, title, genre, votes AS prepared FROM film WHERE id = ? OR title = ?")
-		must(err)
+		assert.Check(err)
 		steady("prepared", func() string { return films(prepared.Query(3, "film 9")) })
 		kinds(db)
 		writes(db)
 		failures(db)
-		must(db.Close())
+		assert.Check(db.Close())
 	}
 }
 
@@ -88,7 +84,7 @@ func kinds(db *sql.DB) {
 		var bytes []byte
 		var approx float64
 		row := db.QueryRow("SELECT big, exact, approx, CAST(day AS CHAR), CAST(at AS CHAR), bytes FROM kinds WHERE id = 1")
-		must(row.Scan(&big, &exact, &approx, &day, &at, &bytes))
+		assert.Check(row.Scan(&big, &exact, &approx, &day, &at, &bytes))
 		return fmt.Sprint(big, exact, approx, day, at, bytes)
 	})
 }
@@ -96,21 +92,21 @@ func kinds(db *sql.DB) {
 func writes(db *sql.DB) {
 	ctx := context.Background()
 	result, err := db.Exec("INSERT INTO role (film_id, actor) VALUES (?, ?), (?, ?)", 1, "one", 1, "two")
-	must(err)
+	assert.Check(err)
 	rows, _ := result.RowsAffected()
 	id, _ := result.LastInsertId()
 	fmt.Println("inserted", rows, id > 0)
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	must(err)
+	assert.Check(err)
 	var before, after int
-	must(tx.QueryRow("SELECT COUNT(*) FROM role WHERE film_id = 1").Scan(&before))
+	assert.Check(tx.QueryRow("SELECT COUNT(*) FROM role WHERE film_id = 1").Scan(&before))
 	_, err = tx.Exec("DELETE FROM role WHERE film_id = 1 AND actor IN ('one', 'two')")
-	must(err)
-	must(tx.QueryRow("SELECT COUNT(*) FROM role WHERE film_id = 1").Scan(&after))
-	must(tx.Commit())
+	assert.Check(err)
+	assert.Check(tx.QueryRow("SELECT COUNT(*) FROM role WHERE film_id = 1").Scan(&after))
+	assert.Check(tx.Commit())
 	fmt.Println("deleted", before-after)
 	var seen int
-	must(db.QueryRow("SELECT COUNT(*) FROM role WHERE film_id = 1").Scan(&seen))
+	assert.Check(db.QueryRow("SELECT COUNT(*) FROM role WHERE film_id = 1").Scan(&seen))
 	fmt.Println("seen", seen == after)
 }
 
@@ -124,5 +120,5 @@ func failures(db *sql.DB) {
 	defer cancel()
 	_, err := db.ExecContext(ctx, "SELECT SLEEP(5)")
 	fmt.Println("given up:", err)
-	must(db.Ping())
+	assert.Check(db.Ping())
 }

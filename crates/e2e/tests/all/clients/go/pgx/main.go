@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,46 +13,31 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"clients/assert"
 )
 
 var background = context.Background()
 
 func main() {
 	url := os.Args[1]
-	connection := must(pgx.Connect(background, url))
+	connection := assert.Must(pgx.Connect(background, url))
 	modes(connection)
 	kinds(connection)
 	for _, mode := range allModes {
-		config := must(pgx.ParseConfig(url))
+		config := assert.Must(pgx.ParseConfig(url))
 		config.DefaultQueryExecMode = mode
-		connection := must(pgx.ConnectConfig(background, config))
+		connection := assert.Must(pgx.ConnectConfig(background, config))
 		batches(connection, mode)
-		check(connection.Close(background))
+		assert.Check(connection.Close(background))
 	}
 	writes(connection)
 	failures(connection)
 	copies(connection)
 	pipelines(connection.PgConn())
 	cancels(connection)
-	check(connection.Close(background))
+	assert.Check(connection.Close(background))
 	pools(url)
-}
-
-func must[T any](value T, err error) T {
-	check(err)
-	return value
-}
-
-func check(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-func expect(what string, got, expected any) {
-	if !reflect.DeepEqual(got, expected) {
-		panic(fmt.Sprintf("%s: %v, not %v", what, got, expected))
-	}
 }
 
 // Asks often enough that the later answers come from memory, and always expects the same.
@@ -61,7 +45,7 @@ func steady(what string, ask func() any) {
 	first := ask()
 	for range 20 {
 		time.Sleep(10 * time.Millisecond)
-		expect(what, ask(), first)
+		assert.Expect(what, ask(), first)
 	}
 	fmt.Println(what, first)
 }
@@ -85,36 +69,36 @@ func modes(connection *pgx.Conn) {
 	for _, mode := range allModes {
 		query := fmt.Sprintf("select title, genre, votes as %s from film where id = $1", label(mode))
 		steady(label(mode), func() any {
-			rows := must(connection.Query(background, query, mode, 1))
-			got := must(pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[film]))
-			expect("genre", *got.Genre, "comedy")
+			rows := assert.Must(connection.Query(background, query, mode, 1))
+			got := assert.Must(pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[film]))
+			assert.Expect("genre", *got.Genre, "comedy")
 			return []any{got.Title, got.Votes, rows.CommandTag().String()}
 		})
 		steady(label(mode)+", no row", func() any {
 			return connection.QueryRow(background, query, mode, 100000).Scan(nil, nil, nil).Error()
 		})
 	}
-	must(connection.Prepare(background, "by name", "select votes as prepared from film where id = $1"))
+	assert.Must(connection.Prepare(background, "by name", "select votes as prepared from film where id = $1"))
 	steady("prepared", func() any {
-		return must(pgx.CollectExactlyOneRow(must(connection.Query(background, "by name", 2)), pgx.RowTo[int]))
+		return assert.Must(pgx.CollectExactlyOneRow(assert.Must(connection.Query(background, "by name", 2)), pgx.RowTo[int]))
 	})
-	check(connection.Deallocate(background, "by name"))
+	assert.Check(connection.Deallocate(background, "by name"))
 	steady("simple, no parameters", func() any {
-		rows := must(connection.Query(background, "select id, votes as plain from film where id < 4 order by id"))
-		return must(pgx.CollectRows(rows, pgx.RowToMap))
+		rows := assert.Must(connection.Query(background, "select id, votes as plain from film where id < 4 order by id"))
+		return assert.Must(pgx.CollectRows(rows, pgx.RowToMap))
 	})
 }
 
 func kinds(connection *pgx.Conn) {
 	for _, formats := range []pgx.QueryResultFormats{{pgx.BinaryFormatCode}, {pgx.TextFormatCode}} {
 		steady("kinds", func() any {
-			rows := must(connection.Query(background, "select * from kinds order by id", formats))
-			return fmt.Sprint(must(pgx.CollectRows(rows, pgx.RowToMap)))
+			rows := assert.Must(connection.Query(background, "select * from kinds order by id", formats))
+			return fmt.Sprint(assert.Must(pgx.CollectRows(rows, pgx.RowToMap)))
 		})
 	}
 	steady("array", func() any {
 		query := "select id, votes as of_array from film where id = any($1) order by id"
-		return must(pgx.CollectRows(must(connection.Query(background, query, []int{1, 2, 3})), pgx.RowToMap))
+		return assert.Must(pgx.CollectRows(assert.Must(connection.Query(background, query, []int{1, 2, 3})), pgx.RowToMap))
 	})
 }
 
@@ -130,10 +114,10 @@ func batches(connection *pgx.Conn, mode pgx.QueryExecMode) {
 		var got []int
 		for range 30 {
 			var id, votes int
-			check(results.QueryRow().Scan(&id, &votes))
+			assert.Check(results.QueryRow().Scan(&id, &votes))
 			got = append(got, id, votes)
 		}
-		check(results.Close())
+		assert.Check(results.Close())
 		return got
 	})
 	mixed := &pgx.Batch{}
@@ -142,40 +126,40 @@ func batches(connection *pgx.Conn, mode pgx.QueryExecMode) {
 	mixed.Queue("select 1 / $1::int", 0)
 	mixed.Queue("update film set votes = 0 where id = 100")
 	results := connection.SendBatch(background, mixed)
-	must(results.Exec())
+	assert.Must(results.Exec())
 	var votes int
-	check(results.QueryRow().Scan(&votes))
+	assert.Check(results.QueryRow().Scan(&votes))
 	_, err := results.Exec()
-	expect("code", code(err), "22012")
+	assert.Expect("code", code(err), "22012")
 	fmt.Println("mixed batch", votes, err, code(results.Close()))
-	check(connection.QueryRow(background, "select votes as after_batch from film where id = $1", 100).Scan(&votes))
-	expect("rolled back", votes, 100)
+	assert.Check(connection.QueryRow(background, "select votes as after_batch from film where id = $1", 100).Scan(&votes))
+	assert.Expect("rolled back", votes, 100)
 }
 
 func writes(connection *pgx.Conn) {
 	votes := func(of interface {
 		QueryRow(context.Context, string, ...any) pgx.Row
 	}) (votes int) {
-		check(of.QueryRow(background, "select votes as own from film where id = $1", 3).Scan(&votes))
+		assert.Check(of.QueryRow(background, "select votes as own from film where id = $1", 3).Scan(&votes))
 		return votes
 	}
 	for n := range 30 {
-		tag := must(connection.Exec(background, "update film set votes = $1 where id = 3", n))
-		expect("tag", tag.RowsAffected(), int64(1))
+		tag := assert.Must(connection.Exec(background, "update film set votes = $1 where id = 3", n))
+		assert.Expect("tag", tag.RowsAffected(), int64(1))
 		for range 3 {
-			expect("own write", votes(connection), n)
+			assert.Expect("own write", votes(connection), n)
 		}
 	}
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead}
-	transaction := must(connection.BeginTx(background, options))
-	must(transaction.Exec(background, "update film set votes = 1000 where id = 3"))
-	nested := must(transaction.Begin(background))
+	transaction := assert.Must(connection.BeginTx(background, options))
+	assert.Must(transaction.Exec(background, "update film set votes = 1000 where id = 3"))
+	nested := assert.Must(transaction.Begin(background))
 	_, err := nested.Exec(background, "select nothing from film")
-	expect("code", code(err), "42703")
-	check(nested.Rollback(background))
-	expect("in the transaction", votes(transaction), 1000)
-	check(transaction.Rollback(background))
-	expect("after it", votes(connection), 29)
+	assert.Expect("code", code(err), "42703")
+	assert.Check(nested.Rollback(background))
+	assert.Expect("in the transaction", votes(transaction), 1000)
+	assert.Check(transaction.Rollback(background))
+	assert.Expect("after it", votes(connection), 29)
 }
 
 func code(err error) string {
@@ -200,26 +184,26 @@ func failures(connection *pgx.Conn) {
 	}
 	// A cached statement whose result type changes.
 	query := "select * from role where id = 1"
-	must(pgx.CollectRows(must(connection.Query(background, query)), pgx.RowToMap))
-	must(connection.Exec(background, "alter table role add column age int default 7"))
-	_, err := pgx.CollectRows(must(connection.Query(background, query)), pgx.RowToMap)
-	expect("changed", code(err), "0A000")
-	fmt.Println("changed", must(pgx.CollectRows(must(connection.Query(background, query)), pgx.RowToMap)))
-	must(connection.Exec(background, "alter table role drop column age"))
+	assert.Must(pgx.CollectRows(assert.Must(connection.Query(background, query)), pgx.RowToMap))
+	assert.Must(connection.Exec(background, "alter table role add column age int default 7"))
+	_, err := pgx.CollectRows(assert.Must(connection.Query(background, query)), pgx.RowToMap)
+	assert.Expect("changed", code(err), "0A000")
+	fmt.Println("changed", assert.Must(pgx.CollectRows(assert.Must(connection.Query(background, query)), pgx.RowToMap)))
+	assert.Must(connection.Exec(background, "alter table role drop column age"))
 }
 
 func copies(connection *pgx.Conn) {
 	rows := pgx.CopyFromSlice(2000, func(i int) ([]any, error) { return []any{i%200 + 1, fmt.Sprint("copied ", i)}, nil })
-	copied := must(connection.CopyFrom(background, pgx.Identifier{"role"}, []string{"film_id", "actor"}, rows))
-	expect("copied", copied, int64(2000))
+	copied := assert.Must(connection.CopyFrom(background, pgx.Identifier{"role"}, []string{"film_id", "actor"}, rows))
+	assert.Expect("copied", copied, int64(2000))
 	var count int
-	check(connection.QueryRow(background, "select count(*) from role where actor like 'copied%'").Scan(&count))
-	expect("count", count, 2000)
+	assert.Check(connection.QueryRow(background, "select count(*) from role where actor like 'copied%'").Scan(&count))
+	assert.Expect("count", count, 2000)
 	var text strings.Builder
-	must(connection.PgConn().CopyTo(background, &text, "copy (select * from role order by id) to stdout"))
-	expect("lines", strings.Count(text.String(), "\n"), 2500)
+	assert.Must(connection.PgConn().CopyTo(background, &text, "copy (select * from role order by id) to stdout"))
+	assert.Expect("lines", strings.Count(text.String(), "\n"), 2500)
 	_, err := connection.PgConn().CopyFrom(background, strings.NewReader("x\ty\n"), "copy film (id, title) from stdin")
-	expect("code", code(err), "22P02")
+	assert.Expect("code", code(err), "22P02")
 }
 
 // The pipeline mode of the lower level: parts with a Sync of their own, sent before anything is read.
@@ -227,18 +211,18 @@ func pipelines(connection *pgconn.PgConn) {
 	pipeline := connection.StartPipeline(background)
 	query := "select votes as piped from film where id = $1"
 	pipeline.SendPrepare("piped", query, nil)
-	check(pipeline.Sync())
+	assert.Check(pipeline.Sync())
 	for id := range 20 {
 		pipeline.SendQueryPrepared("piped", [][]byte{fmt.Append(nil, id+10)}, nil, nil)
 		if id%5 == 4 {
-			check(pipeline.Sync())
+			assert.Check(pipeline.Sync())
 		}
 	}
 	pipeline.SendQueryParams("select 1 / $1::int", [][]byte{[]byte("0")}, nil, nil, nil)
 	pipeline.SendQueryPrepared("piped", [][]byte{[]byte("1")}, nil, nil)
-	check(pipeline.Sync())
+	assert.Check(pipeline.Sync())
 	pipeline.SendDeallocate("piped")
-	check(pipeline.Sync())
+	assert.Check(pipeline.Sync())
 	var seen []string
 	for len(seen) == 0 || seen[len(seen)-1] != "<nil>" {
 		result, err := pipeline.GetResults()
@@ -253,7 +237,7 @@ func pipelines(connection *pgconn.PgConn) {
 			}
 		}
 	}
-	check(pipeline.Close())
+	assert.Check(pipeline.Close())
 	fmt.Println("pipeline", strings.Join(seen, "; "))
 }
 
@@ -265,11 +249,11 @@ func cancels(connection *pgx.Conn) {
 	}()
 	// The server ignores a cancel that comes before its query: asked until it is heard.
 	for {
-		check(connection.PgConn().CancelRequest(background))
+		assert.Check(connection.PgConn().CancelRequest(background))
 		select {
 		case err := <-done:
-			expect("cancelled", code(err), "57014")
-			check(connection.Ping(background))
+			assert.Expect("cancelled", code(err), "57014")
+			assert.Check(connection.Ping(background))
 			return
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -277,14 +261,14 @@ func cancels(connection *pgx.Conn) {
 }
 
 func pools(url string) {
-	config := must(pgxpool.ParseConfig(url + "?pool_max_conns=4"))
-	pool := must(pgxpool.NewWithConfig(background, config))
+	config := assert.Must(pgxpool.ParseConfig(url + "?pool_max_conns=4"))
+	pool := assert.Must(pgxpool.NewWithConfig(background, config))
 	steady("pool", func() any {
 		got := make(chan int)
 		for id := range 20 {
 			go func() {
 				var votes int
-				check(pool.QueryRow(background, "select votes as pooled from film where id = $1", id+20).Scan(&votes))
+				assert.Check(pool.QueryRow(background, "select votes as pooled from film where id = $1", id+20).Scan(&votes))
 				got <- votes
 			}()
 		}
@@ -297,11 +281,11 @@ func pools(url string) {
 	limited, cancel := context.WithTimeout(background, 100*time.Millisecond)
 	_, err := pool.Exec(limited, "select pg_sleep(60)")
 	cancel()
-	expect("deadline", errors.Is(err, context.DeadlineExceeded), true)
-	listener := must(pool.Acquire(background))
-	must(listener.Exec(background, "listen channel"))
-	must(pool.Exec(background, "select pg_notify('channel', 'hello')"))
-	heard := must(listener.Conn().WaitForNotification(background))
+	assert.Expect("deadline", errors.Is(err, context.DeadlineExceeded), true)
+	listener := assert.Must(pool.Acquire(background))
+	assert.Must(listener.Exec(background, "listen channel"))
+	assert.Must(pool.Exec(background, "select pg_notify('channel', 'hello')"))
+	heard := assert.Must(listener.Conn().WaitForNotification(background))
 	fmt.Println("notification", heard.Channel, heard.Payload)
 	listener.Release()
 	pool.Close()

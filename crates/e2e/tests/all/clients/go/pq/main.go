@@ -7,46 +7,30 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"time"
 
 	"github.com/lib/pq"
+
+	"clients/assert"
 )
 
 var background = context.Background()
 
 func main() {
 	url := os.Args[1] + "?sslmode=disable"
-	database := must(sql.Open("postgres", url))
+	database := assert.Must(sql.Open("postgres", url))
 	database.SetMaxOpenConns(3)
 	reads(database, "")
-	binary := must(sql.Open("postgres", url+"&binary_parameters=yes"))
+	binary := assert.Must(sql.Open("postgres", url+"&binary_parameters=yes"))
 	reads(binary, "binary_")
-	check(binary.Close())
+	assert.Check(binary.Close())
 	concurrent(database)
 	writes(database)
 	failures(database)
 	copies(database)
 	cancels(database)
-	check(database.Close())
+	assert.Check(database.Close())
 	listens(url)
-}
-
-func must[T any](value T, err error) T {
-	check(err)
-	return value
-}
-
-func check(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-func expect(what string, got, expected any) {
-	if !reflect.DeepEqual(got, expected) {
-		panic(fmt.Sprintf("%s: %v, not %v", what, got, expected))
-	}
 }
 
 // Asks often enough that the later answers come from memory, and always expects the same.
@@ -54,16 +38,16 @@ func steady(what string, ask func() any) {
 	first := ask()
 	for range 20 {
 		time.Sleep(10 * time.Millisecond)
-		expect(what, ask(), first)
+		assert.Expect(what, ask(), first)
 	}
 	fmt.Println(what, first)
 }
 
 // All rows of a result, each as a list.
 func rows(result *sql.Rows, err error) any {
-	check(err)
+	assert.Check(err)
 	defer result.Close()
-	columns := must(result.Columns())
+	columns := assert.Must(result.Columns())
 	all := []any{columns}
 	for result.Next() {
 		row := make([]any, len(columns))
@@ -71,10 +55,10 @@ func rows(result *sql.Rows, err error) any {
 		for i := range row {
 			into[i] = &row[i]
 		}
-		check(result.Scan(into...))
+		assert.Check(result.Scan(into...))
 		all = append(all, row)
 	}
-	check(result.Err())
+	assert.Check(result.Err())
 	return all
 }
 
@@ -85,9 +69,9 @@ func reads(database *sql.DB, mode string) {
 	steady(mode+"parameters", func() any {
 		return rows(database.Query("select title, genre, votes as "+mode+"unnamed from film where id = $1", 2))
 	})
-	prepared := must(database.Prepare("select title, genre, votes as " + mode + "prepared from film where id = $1"))
+	prepared := assert.Must(database.Prepare("select title, genre, votes as " + mode + "prepared from film where id = $1"))
 	steady(mode+"prepared", func() any { return rows(prepared.Query(3)) })
-	check(prepared.Close())
+	assert.Check(prepared.Close())
 	steady(mode+"kinds", func() any { return rows(database.Query("select * from kinds order by id")) })
 	steady(mode+"one kind", func() any { return rows(database.Query("select * from kinds where id = $1", 1)) })
 	steady(mode+"array", func() any {
@@ -95,7 +79,7 @@ func reads(database *sql.DB, mode string) {
 		return rows(database.Query(query, pq.Array([]int{1, 2, 3})))
 	})
 	err := database.QueryRow("select votes from film where id = $1", 100000).Scan(new(int))
-	expect("no row", err, sql.ErrNoRows)
+	assert.Expect("no row", err, sql.ErrNoRows)
 }
 
 func concurrent(database *sql.DB) {
@@ -104,7 +88,7 @@ func concurrent(database *sql.DB) {
 		for id := range 20 {
 			go func() {
 				var votes int
-				check(database.QueryRow("select votes as pooled from film where id = $1", id+20).Scan(&votes))
+				assert.Check(database.QueryRow("select votes as pooled from film where id = $1", id+20).Scan(&votes))
 				got <- votes
 			}()
 		}
@@ -118,26 +102,26 @@ func concurrent(database *sql.DB) {
 
 func writes(database *sql.DB) {
 	// One connection: what another one wrote is seen within a moment only.
-	connection := must(database.Conn(background))
+	connection := assert.Must(database.Conn(background))
 	defer connection.Close()
 	votes := func() (votes int) {
-		check(connection.QueryRowContext(background, "select votes as own from film where id = $1", 3).Scan(&votes))
+		assert.Check(connection.QueryRowContext(background, "select votes as own from film where id = $1", 3).Scan(&votes))
 		return votes
 	}
 	for n := range 30 {
-		result := must(connection.ExecContext(background, "update film set votes = $1 where id = 3", n))
-		expect("affected", must(result.RowsAffected()), int64(1))
+		result := assert.Must(connection.ExecContext(background, "update film set votes = $1 where id = 3", n))
+		assert.Expect("affected", assert.Must(result.RowsAffected()), int64(1))
 		for range 3 {
-			expect("own write", votes(), n)
+			assert.Expect("own write", votes(), n)
 		}
 	}
-	transaction := must(connection.BeginTx(background, &sql.TxOptions{Isolation: sql.LevelSerializable}))
-	must(transaction.Exec("update film set votes = 1000 where id = 3"))
+	transaction := assert.Must(connection.BeginTx(background, &sql.TxOptions{Isolation: sql.LevelSerializable}))
+	assert.Must(transaction.Exec("update film set votes = 1000 where id = 3"))
 	var seen int
-	check(transaction.QueryRow("select votes as own from film where id = $1", 3).Scan(&seen))
-	expect("in the transaction", seen, 1000)
-	check(transaction.Rollback())
-	expect("after it", votes(), 29)
+	assert.Check(transaction.QueryRow("select votes as own from film where id = $1", 3).Scan(&seen))
+	assert.Expect("in the transaction", seen, 1000)
+	assert.Check(transaction.Rollback())
+	assert.Expect("after it", votes(), 29)
 	fmt.Println(rows(connection.QueryContext(background,
 		"insert into role (film_id, actor) values ($1, $2) returning *", 1, "new")))
 }
@@ -157,14 +141,14 @@ func failures(database *sql.DB) {
 }
 
 func copies(database *sql.DB) {
-	transaction := must(database.Begin())
-	statement := must(transaction.Prepare(pq.CopyIn("role", "film_id", "actor")))
+	transaction := assert.Must(database.Begin())
+	statement := assert.Must(transaction.Prepare(pq.CopyIn("role", "film_id", "actor")))
 	for i := range 2000 {
-		must(statement.Exec(i%200+1, fmt.Sprint("copied ", i)))
+		assert.Must(statement.Exec(i%200+1, fmt.Sprint("copied ", i)))
 	}
-	must(statement.Exec())
-	check(statement.Close())
-	check(transaction.Commit())
+	assert.Must(statement.Exec())
+	assert.Check(statement.Close())
+	assert.Check(transaction.Commit())
 	fmt.Println(rows(database.Query("select count(*) from role where actor like 'copied%'")))
 }
 
@@ -174,18 +158,18 @@ func cancels(database *sql.DB) {
 	defer cancel()
 	_, err := database.ExecContext(limited, "select pg_sleep(60)")
 	var failure *pq.Error
-	expect("cancelled", errors.As(err, &failure) && failure.Code == "57014" || errors.Is(err, context.DeadlineExceeded), true)
-	check(database.Ping())
+	assert.Expect("cancelled", errors.As(err, &failure) && failure.Code == "57014" || errors.Is(err, context.DeadlineExceeded), true)
+	assert.Check(database.Ping())
 }
 
 func listens(url string) {
 	listener := pq.NewListener(url, time.Second, time.Second, nil)
-	check(listener.Listen("channel"))
-	database := must(sql.Open("postgres", url))
-	must(database.Exec("select pg_notify('channel', 'hello')"))
+	assert.Check(listener.Listen("channel"))
+	database := assert.Must(sql.Open("postgres", url))
+	assert.Must(database.Exec("select pg_notify('channel', 'hello')"))
 	heard := <-listener.Notify
 	fmt.Println("notification", heard.Channel, heard.Extra)
-	check(listener.Ping())
-	check(listener.Close())
-	check(database.Close())
+	assert.Check(listener.Ping())
+	assert.Check(listener.Close())
+	assert.Check(database.Close())
 }

@@ -10,7 +10,7 @@ pub(crate) const TRANSACTION_BYTES_MAX: usize = 32 << 20;
 
 /// The changes of a transaction until now.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct TransactionChanges {
     changes: ChangeSet,
     bytes: usize,
     /// The tables of `changes`, once it contains only whole tables.
@@ -21,7 +21,7 @@ pub(crate) struct Held {
     redefines: bool,
 }
 
-impl Held {
+impl TransactionChanges {
     pub(crate) fn new() -> Self {
         let (changes, redefined) = (ChangeSet::none(), HashSet::new());
         Self { changes, bytes: 0, coarse: None, redefined, redefines: false }

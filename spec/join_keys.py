@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tags from a lineage query that runs in another snapshot than the client's query, and the rule `applied >= read_end`.
+"""Tags from a key query that runs in another snapshot than the client's query, and the rule `applied >= read_end`.
 
 The query joins a driver row (it holds a link, at first to row a) with the row it links to: result = (link, version of
 the linked row). Three writers, which lock different rows, so that their WAL, visible and delivery order are free:
  L  link := b        Wa  new version of row a        Wb  new version of row b
-The driver's tag is known before (L always matches); the linked row's tag K comes from the lineage query, in whatever
+The driver's tag is known before (L always matches); the linked row's tag K comes from the key query, in whatever
 state that one saw. K = {a} does not match Wb. A commit may be visible before it is flushed (synchronous_commit=off);
 the stream delivers flushed commits in WAL order.
 
@@ -29,7 +29,7 @@ def reflects(result,deliv,wal):
 class P(Switches):
     rule=True          # a hit needs applied >= read_end
     end='after'        # end() is read 'after' both queries | 'before' them | 'flush': after, but the flush position
-    order='lineage'    # which query runs first: 'lineage' | 'query' | 'exact' (both in one snapshot)
+    order='keys'       # which query runs first: 'keys' | 'query' | 'exact' (both in one snapshot)
     final=True         # RING since the start is matched by the final tags too, else early tags only
     fills=2            # fills, one after the other (single flight)
     rounds=1           # prober rounds
@@ -65,11 +65,11 @@ def run(p):
         if ph=='reg': fill(f'S0={names(vis)}',('s0',seq,carry,vis,K,res,end() if p.end=='before' else 0))
         elif ph=='s0':
             if p.order=='exact': fill(f'one snapshot: K={link(vis)} result={value(vis)}',('end',seq,carry,S0,link(vis),value(vis),rend))
-            elif p.order=='lineage': fill(f'lineage query: K={link(vis)}',('second',seq,carry,S0,link(vis),res,rend))
+            elif p.order=='keys': fill(f'key query: K={link(vis)}',('second',seq,carry,S0,link(vis),res,rend))
             else: fill(f'query: result={value(vis)}',('second',seq,carry,S0,K,value(vis),rend))
         elif ph=='second':
-            if p.order=='lineage': fill(f'query: result={value(vis)}',('end',seq,carry,S0,K,value(vis),rend))
-            else: fill(f'lineage query: K={link(vis)}',('end',seq,carry,S0,link(vis),res,rend))
+            if p.order=='keys': fill(f'query: result={value(vis)}',('end',seq,carry,S0,K,value(vis),rend))
+            else: fill(f'key query: K={link(vis)}',('end',seq,carry,S0,link(vis),res,rend))
         elif ph=='end':
             fill(f'end()={end()}',('done',seq,carry,S0,K,res,rend if p.end=='before' else end()))
         else:
@@ -81,10 +81,10 @@ def run(p):
     return explore(init,check,steps)
 
 V=[
- P('J1 lineage in an earlier snapshot than the query, no read_end rule','VIOLATION',rule=False),
- P('J2 lineage in a later snapshot than the query, no read_end rule','VIOLATION',rule=False,order='query'),
- P('J3 lineage and query in one snapshot (REPEATABLE READ), no read_end rule','HOLDS',rule=False,order='exact',fast=dict(fills=1)),
- P('J4 lineage first, hits need applied >= read_end, end() read after both','HOLDS',fast=dict(fills=1)),
+ P('J1 keys read in an earlier snapshot than the query, no read_end rule','VIOLATION',rule=False),
+ P('J2 keys read in a later snapshot than the query, no read_end rule','VIOLATION',rule=False,order='query'),
+ P('J3 key query and query in one snapshot (REPEATABLE READ), no read_end rule','HOLDS',rule=False,order='exact',fast=dict(fills=1)),
+ P('J4 key query first, hits need applied >= read_end, end() read after both','HOLDS',fast=dict(fills=1)),
  P('J5 query first, hits need applied >= read_end, end() read after both','HOLDS',order='query',fast=dict(fills=1)),
  P('J6 J4 with end() read before the queries','VIOLATION',end='before'),
  P('J7 J4 with the flush position as end() (misses synchronous_commit=off commits)','VIOLATION',end='flush'),

@@ -1,21 +1,21 @@
-//! Waiting for the change stream: held acknowledgements, and look-ups just ahead of it.
+//! Waits for the change stream: commit waits, and look-ups that are slightly ahead of the stream.
 //!
-//! **Acknowledgements.** Once the client has read `ReadyForQuery` after a write, no reader anywhere may be served an
-//! older state. So `ReadyForQuery` is held until the stream has passed a log end that was asked for behind the
-//! write: usually within a fraction of a millisecond, since the stream hears of a commit before the client does. If that takes
-//! too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the stream then
-//! does not move at all, it is set at once. What touched only tables on which nothing rests is not held ([`super::waits_skipped`]).
+//! **Commit waits.** Once the client has read `ReadyForQuery` after a write, no session may be served an older state. So `ReadyForQuery` waits until
+//! the stream has passed a log end that was asked for after the write. This usually takes a fraction of a millisecond, since the stream receives a
+//! commit before the client does. If it takes too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long
+//! as the stream does not move at all after that, the fence is set at once. There is no wait if no cached result depends on the tables of the write
+//! ([`super::waits_skipped`]).
 //!
-//! The fence is set at once behind `COPY … TO STDOUT`, which hardly ever writes. The server sends its `ReadyForQuery`
-//! together with the end of the data, and there are clients that rely on it: `postgres` for Node reads no more once its
-//! stream is full and has ended, so that it would never see a `ReadyForQuery` that comes later.
+//! After `COPY … TO STDOUT`, which hardly ever writes, the fence is set at once. The server sends its `ReadyForQuery` together with the end of the
+//! data, and some clients rely on that: `postgres` for Node reads nothing more once its stream is full and has ended, so it would never read a later
+//! `ReadyForQuery`.
 //!
-//! **Batches.** Messages of the extended protocol that are there wait a moment for the rest of their batch ([`super::batch`]).
+//! **Batches.** Received messages of the extended protocol wait briefly for the rest of their batch ([`super::batch`]).
 //!
-//! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
-//! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not
-//! for much longer than the database takes, and ever less often as long as waiting does not help ([`Patience`]). A look-up
-//! that misses while another session fills the same key waits for that fill likewise, and begins anew.
+//! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new. The position that shows it is
+//! usually about to arrive, and waiting for it costs less than a query; but the session does not wait much longer than the database takes, and waits
+//! ever less often as long as waiting does not help ([`Patience`]). In the same way a look-up that misses while another session fills the same key
+//! waits for that fill, and starts again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,16 +33,16 @@ use crate::postgres::session::unit::Unit;
 use crate::session::commit_wait::Touched;
 use crate::session::wait_queue::{Patience, Wait, WaitFor};
 
-/// What an acknowledgement waits for.
+/// What a commit wait waits for.
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// The log end has been asked for on the same connection.
+    /// A log end that was asked for on the same connection.
     Asked,
-    /// The stream is to pass this.
+    /// The stream passes this.
     Passed(End),
-    /// The stream is to pass a log end that is asked for later than this.
+    /// The stream passes a log end that was asked for later than this.
     ReadAfter(Nanos),
-    /// The catalogue is to be looked at later than this.
+    /// A check of the catalogue that was asked for later than this.
     LookedAfter(Nanos),
 }
 
@@ -57,11 +57,11 @@ impl Until {
     }
 }
 
-/// A `ReadyForQuery` that is held.
+/// A `ReadyForQuery` that waits.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct CommitWait {
     until: Until,
-    /// A look at the catalogue is to be taken in, too, that was asked for then or later.
+    /// It also waits for a check of the catalogue that was asked for at this time or later.
     catalog: Option<Nanos>,
     since: Nanos,
 }
@@ -73,7 +73,7 @@ struct Look {
     due: Nanos,
     /// See [`Waiting::generation`].
     generation: u64,
-    /// What it waits for, where that is known.
+    /// What it waits for, if that is known.
     until: Option<Until>,
     /// It waits for another session's fill of the same key.
     joined: bool,
@@ -82,9 +82,9 @@ struct Look {
 /// What the session waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    held: Option<Held>,
+    commit_wait: Option<CommitWait>,
     look: Option<Look>,
-    /// Whole messages at the start of the input wait for the rest of their batch until then; 0: no longer.
+    /// Until when whole messages at the start of the input wait for the rest of their batch; 0: no longer.
     batch: Option<Nanos>,
     /// [`crate::session::wait_queue::Waits::generation`] before the last look-up.
     pub(crate) generation: u64,
@@ -94,17 +94,17 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The client has not been told that its write is done.
-    pub(crate) fn is_holding(&self) -> bool {
-        self.held.is_some()
+    /// Whether the client's write is not acknowledged yet.
+    pub(crate) fn is_in_commit_wait(&self) -> bool {
+        self.commit_wait.is_some()
     }
 
-    /// A message of the client's waits to be looked up again.
+    /// Whether a message of the client will be looked up again.
     pub(crate) fn is_looking(&self) -> bool {
         self.look.is_some()
     }
 
-    /// A look-up was spared the way to the database, or none would have helped.
+    /// A look-up has saved a query, or no wait would have helped.
     pub(crate) fn found(&mut self) {
         self.patience.gain();
     }
@@ -114,24 +114,24 @@ impl Waiting {
         self.look.as_ref().map(|look| look.since)
     }
 
-    /// The client's message has been dealt with.
+    /// The client's message is handled.
     pub(crate) fn looked(&mut self) {
         self.look = None;
         self.batch = None;
-        if self.held.is_none() {
+        if self.commit_wait.is_none() {
             self.wait = None;
         }
     }
 }
 
 impl Session {
-    /// Nothing is under way on the upstream's connection, and no message is half sent: it can be asked something.
+    /// Whether nothing is under way on the server connection, and no message is partly sent, so that Freshet can send a query.
     pub(crate) fn is_at_rest(&self) -> bool {
         let sending = self.client.is_within_message() || self.client.passes_batch();
         self.is_between_transactions() && self.pipeline.is_empty() && !sending && self.client.is_open()
     }
 
-    /// The batch at the start of the input is not complete: whether its rest is still waited for. `whole`: one message of it is.
+    /// The batch at the start of the input is not complete: whether to wait for its rest. `whole`: one message of it is complete.
     pub(crate) fn wait_for_rest(&mut self, whole: bool) -> bool {
         if !whole {
             return true;
@@ -140,16 +140,16 @@ impl Session {
         now < *self.waiting.batch.get_or_insert(now + batch::PATIENCE)
     }
 
-    /// A transaction that wrote has ended, and its `ReadyForQuery` is here: whether to hold it.
+    /// A transaction that wrote has ended, and its `ReadyForQuery` has arrived: begins a commit wait, and returns whether it does.
     ///
-    /// `copied_out`: it comes behind COPY data. `touched`: what it may have written to. `redefined`: definitions, too, of which the stream does
-    /// not tell.
-    pub(crate) fn hold(&mut self, copied_out: bool, touched: &Touched, redefined: bool) -> bool {
+    /// `copied_out`: it follows COPY data. `touched`: what the transaction may have written to. `redefined`: it may have changed definitions that the
+    /// stream does not show.
+    pub(crate) fn begin_commit_wait(&mut self, copied_out: bool, touched: &Touched, redefined: bool) -> bool {
         let settings = &self.shared.settings;
-        if settings.faults.skip_hold {
+        if settings.faults.skip_commit_wait {
             return false;
         }
-        // What is read after the start of an epoch sees the write, and nothing older is served.
+        // A result that is read after the start of an epoch shows the write, and nothing older is served.
         if self.shared.cache.epoch().is_none() {
             if redefined {
                 self.fence_catalog();
@@ -157,13 +157,13 @@ impl Session {
             return false;
         }
         let server = self.server.compare(&self.shared);
-        // Roles are those of all databases.
+        // Roles belong to all databases.
         if matches!(server, Some(Err(Reason::OtherDatabase))) && !redefined {
             return false;
         }
-        if self.check_free(touched) {
+        if self.check_wait_skipped(touched) {
             self.shared.waits.waits_skipped.fetch_add(1, Relaxed);
-            self.server.settings.is_used = true; // it needs to know its context, as who reads does
+            self.server.settings.is_used = true; // it needs its context, like a session that reads
             return false;
         }
         let now = self.now();
@@ -185,24 +185,24 @@ impl Session {
             Until::Asked
         } else {
             if at_rest && server.is_none() {
-                self.ask_context(); // the next write can then ask for its own log end
+                self.ask_context(); // so that the next write can ask for its own log end
             }
             self.shared.want_log_end();
             Until::ReadAfter(now)
         };
         self.waiting.wait = None;
-        self.waiting.held = Some(Held { until, catalog: redefined.then_some(now), since: now });
+        self.waiting.commit_wait = Some(CommitWait { until, catalog: redefined.then_some(now), since: now });
         true
     }
 
-    /// The log end that was asked for behind a held acknowledgement; None if it could not be read.
+    /// The log end that a commit wait asked for is known; None if it could not be read.
     ///
-    /// `asynchronous`: the session does not wait for its log to be flushed, and what is not flushed is not delivered. Holding
-    /// it would cost what it set out to save.
-    pub(crate) fn held_end_known(&mut self, lsn: Option<Lsn>, asynchronous: bool) {
+    /// `asynchronous`: the session does not wait for a flush of its log, and what is not flushed is not delivered. A commit wait would cost what the
+    /// session wants to save.
+    pub(crate) fn commit_wait_end_known(&mut self, lsn: Option<Lsn>, asynchronous: bool) {
         let now = self.now();
         let end = lsn.zip(self.shared.cache.epoch()).map(|(lsn, epoch)| End { epoch, lsn });
-        if let Some(Held { until: until @ Until::Asked, since, .. }) = &mut self.waiting.held {
+        if let Some(CommitWait { until: until @ Until::Asked, since, .. }) = &mut self.waiting.commit_wait {
             if asynchronous {
                 *since = 0;
             }
@@ -215,19 +215,19 @@ impl Session {
         }
     }
 
-    /// Tells the client that its write is done, if the stream has delivered it, or must not be waited for any longer.
-    pub(crate) fn release_held(&mut self) -> bool {
-        let Some(Held { until, catalog, since }) = self.waiting.held else { return false };
+    /// Acknowledges the write, if the stream has delivered it, or if the time for waiting is over.
+    pub(crate) fn end_commit_wait(&mut self) -> bool {
+        let Some(CommitWait { until, catalog, since }) = self.waiting.commit_wait else { return false };
         let (delivered, looked, now) = (self.is_delivered(until), self.is_looked_at(catalog), self.shared.clock.now());
         if !delivered || !looked {
             let applied = self.shared.cache.applied();
-            let over = now.saturating_sub(since) >= self.shared.settings.hold_max.load(Relaxed);
+            let over = now.saturating_sub(since) >= self.shared.settings.commit_wait_max.load(Relaxed);
             let stalled = !delivered && self.shared.waits.is_stalled(applied);
             if !over && !self.server.has_ended() && !stalled {
                 return false;
             }
             if over && since > 0 && !delivered {
-                self.shared.waits.held_in_vain(applied);
+                self.shared.waits.timed_out(applied);
             }
             if !looked {
                 self.fence_catalog();
@@ -237,18 +237,18 @@ impl Session {
             } else {
                 self.fence(until, now);
             }
-            // What was defined before the write is not delivered, either: a new trigger, say.
+            // Definitions from before the write are not delivered either: a new trigger, say.
             self.settings_may_change();
-            self.server.settings.is_used = true; // what it was last told is forgotten: it asks again, as who reads does
+            self.server.settings.is_used = true; // its previous context is forgotten: it asks again, like a session that reads
         }
-        self.waiting.held = None;
+        self.waiting.commit_wait = None;
         self.waiting.wait = None;
         self.end_defining();
-        let held = if since == 0 { 0 } else { now.saturating_sub(since) };
+        let waited = if since == 0 { 0 } else { now.saturating_sub(since) };
         if catalog.is_some() {
-            self.shared.waits.looked_for(held);
+            self.shared.waits.waited_for_catalog(waited);
         } else {
-            self.shared.waits.held_for(held);
+            self.shared.waits.waited_for_commit(waited);
         }
         backend::put_ready(self.client.output(), self.transaction.status());
         true
@@ -267,7 +267,7 @@ impl Session {
         catalog.is_none_or(|since| self.shared.cache.catalog_as_of() >= since)
     }
 
-    /// Hits wait instead of the writer.
+    /// Sets a fence: hits wait instead of the writer.
     fn fence(&self, until: Until, now: Nanos) {
         match until {
             Until::Passed(end) => self.shared.cache.fence(None, end),
@@ -277,18 +277,18 @@ impl Session {
         self.shared.want_log_end();
     }
 
-    /// The log end is about to come on this connection, and nothing else.
+    /// Whether only the log end is about to arrive on this connection.
     fn is_only_end_owed(&self) -> bool {
         let (first, second) = (self.pipeline.front(), self.pipeline.second());
         matches!((first, second), (Some(Unit::Own { ask, .. }), None) if ask.tells_end())
     }
 
-    /// A look-up must bypass for this reason: begins to wait for a position, or for the fill under way. False if that is not worth it.
+    /// A look-up must bypass for this reason: begins to wait for a position, or for the fill under way. False if a wait is not worth it.
     pub(crate) fn arm_wait(&mut self, reason: &Reason) -> bool {
         let joined = *reason == Reason::FillInFlight && !self.takes_snapshot();
         let comes = joined || matches!(reason, Reason::Watermark | Reason::NotYetApplied | Reason::Fence);
         if comes && !joined && self.is_only_end_owed() {
-            // What would pass is answered behind it.
+            // A statement that passes would be answered after it.
             return true;
         }
         if !comes || !self.is_idle() {
@@ -297,7 +297,7 @@ impl Session {
         let now = self.now();
         let due = match &self.waiting.look {
             look if joined => match self.shared.cache.joinable_until(&self.key, now) {
-                // One fill is waited for, not one after the other.
+                // The look-up waits for one fill, not for one after the other.
                 Some(due) if look.as_ref().is_none_or(|look| !look.joined || look.due == due) => due,
                 _ => return false,
             },
@@ -311,14 +311,14 @@ impl Session {
                 (None, None) => Until::ReadAfter(self.watermark.get().since),
                 (Some(snapshot), _) => Until::ReadAfter(snapshot.since),
             });
-        // What has come does not help: the watermark may lack something else.
+        // The awaited position has come and does not help: the watermark may lack something else.
         let until = until.filter(|until| !self.is_delivered(*until));
         let looked = (*reason == Reason::Watermark && self.lacks_look()).then_some(self.watermark.get().catalog_since);
         let until = until.or(looked.map(Until::LookedAfter));
         match until {
             Some(Until::ReadAfter(since)) => self.shared.want_log_end_since(since),
             None if !joined => self.shared.want_log_end_since(now),
-            // The fill may wait for one.
+            // The fill may wait for a log-end probe.
             None if self.shared.wants_log_end_soon() => self.shared.want_log_end(),
             _ => {}
         }
@@ -327,15 +327,19 @@ impl Session {
         true
     }
 
-    /// When something has to happen although nothing comes.
+    /// When something must happen although no message arrives.
     fn due(&self) -> Option<Nanos> {
-        let held = self.waiting.held.as_ref().map(|held| held.since + self.shared.settings.hold_max.load(Relaxed));
+        let commit_wait = self
+            .waiting
+            .commit_wait
+            .as_ref()
+            .map(|wait| wait.since + self.shared.settings.commit_wait_max.load(Relaxed));
         let look = self.waiting.look.as_ref().map(|look| look.due);
         let fills = self.transaction.fills_due();
-        [held, look, fills, self.waiting.batch.filter(|due| *due > 0)].into_iter().flatten().min()
+        [commit_wait, look, fills, self.waiting.batch.filter(|due| *due > 0)].into_iter().flatten().min()
     }
 
-    /// Whether what is waited for has come, or has become due.
+    /// Whether the awaited event has come, or the time for it is over.
     pub(crate) fn poll_waits(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(due) = self.due() else {
             self.waiting.sleep = None;
@@ -354,33 +358,33 @@ impl Session {
                 self.waiting.patience.lose();
             }
             if let Some(batch) = self.waiting.batch.as_mut().filter(|batch| **batch <= due) {
-                *batch = 0; // the client may not take what comes before, and nothing can pass yet
+                *batch = 0; // the client may not read what precedes it, and nothing can pass yet
             }
             return true;
         }
         if self.waiting.look.as_ref().is_some_and(|look| look.joined) {
             return !self.shared.cache.join(&self.key, cx.waker());
         }
-        let wait_for = match (&self.waiting.held, &self.waiting.look) {
+        let wait_for = match (&self.waiting.commit_wait, &self.waiting.look) {
             (None, None) => return false,
-            (Some(Held { until, catalog: Some(since), .. }), _) if self.is_delivered(*until) => {
+            (Some(CommitWait { until, catalog: Some(since), .. }), _) if self.is_delivered(*until) => {
                 Some(WaitFor::Catalog(*since))
             }
-            (Some(held), _) => held.until.wait_for(),
-            // It is not known which position will do: the next one is looked at.
+            (Some(commit_wait), _) => commit_wait.until.wait_for(),
+            // It is unknown which position suffices: the session checks again at the next one.
             (None, Some(look)) => look.until.map_or(Some(WaitFor::Position(Lsn(0))), Until::wait_for),
         };
-        let hold = self.waiting.held.is_some();
-        let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
+        let is_commit_wait = self.waiting.commit_wait.is_some();
+        let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, is_commit_wait));
         if let Some(wait_for) = wait_for {
             wait.register(wait_for, cx.waker());
         }
-        // What came before the registration has woken nobody.
+        // An event before the registration has woken nobody.
         let moved = |look: &Look| match look.until {
             Some(until) => self.is_delivered(until),
             None => self.shared.waits.generation() != look.generation,
         };
-        self.waiting.held.is_some_and(|held| self.is_delivered(held.until) && self.is_looked_at(held.catalog))
+        self.waiting.commit_wait.is_some_and(|held| self.is_delivered(held.until) && self.is_looked_at(held.catalog))
             || self.waiting.look.as_ref().is_some_and(moved)
     }
 }
