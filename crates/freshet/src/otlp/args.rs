@@ -14,6 +14,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Options of `freshet serve` about OpenTelemetry.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "OpenTelemetry")]
+#[expect(clippy::struct_field_names, reason = "they are the names of the options")]
 pub(crate) struct OtlpArgs {
     /// Export metrics and spans of statements to this collector, by OTLP over HTTP as JSON, such as `http://127.0.0.1:4318`; /v1/metrics
     /// and /v1/traces are appended. If not given, that of OTEL_EXPORTER_OTLP_ENDPOINT, if there is one

@@ -63,7 +63,7 @@ impl Headers {
             && name.bytes().all(is_name)
             && !OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
             && value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
-        is_good.then(|| self.0.push_str(&format!("{name}: {value}\r\n")))
+        is_good.then(|| self.0.extend([name, ": ", value, "\r\n"]))
     }
 
     /// The lines.

@@ -1,5 +1,6 @@
 //! Reads `/api/status`.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -36,15 +37,17 @@ impl Source {
         Ok(Self { address: args.http.clone(), token, tls })
     }
 
-    /// Reads it once.
-    pub(super) async fn read(&self) -> Result<Value> {
+    /// Reads it once: of one database, or of all.
+    pub(super) async fn read(&self, database: Option<&str>) -> Result<Value> {
+        let path = database.map_or("/api/status".to_owned(), |name| format!("/api/status?database={}", encoded(name)));
+        let path = &path;
         let asked = async {
             let stream = TcpStream::connect(&self.address).await?;
             match &self.tls {
-                None => self.ask(stream).await,
+                None => self.ask(stream, path).await,
                 Some(tls) => {
                     let name = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
-                    self.ask(tls.connect(stream, name.trim_matches(['[', ']'])).await?.stream).await
+                    self.ask(tls.connect(stream, name.trim_matches(['[', ']'])).await?.stream, path).await
                 }
             }
         };
@@ -52,10 +55,10 @@ impl Source {
         answer.with_context(|| format!("no Freshet answers at {} (--http)", self.address))
     }
 
-    async fn ask(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Value> {
+    async fn ask(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Result<Value> {
         let token = self.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let host = &self.address;
-        let request = format!("GET /api/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n");
         stream.write_all(request.as_bytes()).await?;
         stream.flush().await?;
         let mut answer = Vec::new();
@@ -66,10 +69,18 @@ impl Source {
         match status {
             "200" => {}
             "401" => bail!("it asks for a token (--token-file)"),
-            _ => bail!("it answers {status} to /api/status"),
+            _ => bail!("it answers {status} to {path}"),
         }
         let status: Value = serde_json::from_str(body).context("the answer is not Freshet's")?;
         ensure!(status.get("now").is_some(), "the answer is not Freshet's");
         Ok(status)
     }
+}
+
+/// Percent-encoded, byte by byte.
+fn encoded(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "%{byte:02X}");
+        out
+    })
 }

@@ -34,6 +34,9 @@ pub(crate) struct TopArgs {
     /// How often the figures are read
     #[arg(long, default_value = "1s")]
     every: Span,
+    /// Show one database of several; all together if not given
+    #[arg(long, value_name = "NAME")]
+    database: Option<String>,
     /// Print the figures once, as plain text, and end
     #[arg(long)]
     once: bool,
@@ -42,13 +45,15 @@ pub(crate) struct TopArgs {
 /// Shows the figures until q is pressed.
 pub(crate) async fn run(args: TopArgs) -> Result<()> {
     let source = Source::new(&args)?;
-    let status = source.read().await?;
+    let status = source.read(args.database.as_deref()).await?;
     if args.once {
         print!("{}", screen::plain(&View::of(status)));
         return Ok(());
     }
     let mut terminal = ratatui::try_init()?;
-    let ended = show(&mut terminal, &source, View::of(status), args.every.0).await;
+    let mut view = View::of(status);
+    view.database = args.database;
+    let ended = show(&mut terminal, &source, view, args.every.0).await;
     ratatui::restore();
     ended
 }
@@ -63,8 +68,13 @@ async fn show(terminal: &mut DefaultTerminal, source: &Source, mut view: View, e
                 && key.kind == KeyEventKind::Press
             {
                 let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                let before = view.database.clone();
                 if is_interrupt || view.press(key.code) {
                     return Ok(());
+                }
+                if view.database != before {
+                    read_at = Instant::now();
+                    view.take(source.read(view.database.as_deref()).await);
                 }
             }
             terminal.draw(|frame| screen::draw(frame, &mut view))?;
@@ -74,7 +84,7 @@ async fn show(terminal: &mut DefaultTerminal, source: &Source, mut view: View, e
         }
         if read_at.elapsed() >= every {
             read_at = Instant::now();
-            view.take(source.read().await);
+            view.take(source.read(view.database.as_deref()).await);
         }
     }
 }

@@ -44,7 +44,11 @@ fn figures(view: &View) -> Vec<(&'static str, String)> {
 }
 
 fn title(view: &View) -> String {
-    let (version, upstream) = (view.text("/version"), view.text("/upstream"));
+    let version = view.text("/version");
+    let upstream = match (view.text("/database"), view.list("/databases").len()) {
+        ("", count @ 2..) => format!("{count} databases"),
+        _ => view.text("/upstream").to_owned(),
+    };
     format!("Freshet {version} before {upstream}, running for {}", duration(view.number("/uptime_seconds")))
 }
 
@@ -122,7 +126,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
         format!("search: {}▏  Enter: keep, Esc: end", view.search)
     } else {
         let search = if view.search.is_empty() { String::new() } else { format!("; search: {}", view.search) };
-        format!("q quit  s sort (by {})  / search  ↑↓ choose{search}", view.order())
+        let databases = if view.list("/databases").len() > 1 { "  d database" } else { "" };
+        format!("q quit  s sort (by {})  / search  ↑↓ choose{databases}{search}", view.order())
     };
     frame.render_widget(Line::styled(keys_text, Modifier::DIM), keys);
 }

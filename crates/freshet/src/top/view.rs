@@ -19,6 +19,8 @@ pub(super) struct View {
     pub(super) status: Value,
     /// Why the latest figures could not be read.
     pub(super) lost: Option<String>,
+    /// The database that is asked for; None: all.
+    pub(super) database: Option<String>,
     order: usize,
     pub(super) search: String,
     /// The search is being typed.
@@ -28,7 +30,7 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn of(status: Value) -> Self {
-        Self { status, lost: None, order: 0, search: String::new(), is_typing: false, selected: 0 }
+        Self { status, lost: None, database: None, order: 0, search: String::new(), is_typing: false, selected: 0 }
     }
 
     /// New figures; the old ones stay if there are none.
@@ -56,6 +58,7 @@ impl View {
             KeyCode::Char('q') => return true,
             KeyCode::Char('s') => self.order = (self.order + 1) % ORDERS.len(),
             KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Char('d') => self.choose_next_database(),
             KeyCode::Esc => self.search.clear(),
             KeyCode::Down => self.selected = self.selected.saturating_add(1),
             KeyCode::Up => self.selected = self.selected.saturating_sub(1),
@@ -63,6 +66,17 @@ impl View {
             _ => {}
         }
         false
+    }
+
+    /// All together, then one after the other.
+    fn choose_next_database(&mut self) {
+        let names: Vec<&str> = self.list("/databases").iter().filter_map(Value::as_str).collect();
+        let next = match &self.database {
+            None => names.first(),
+            Some(name) => names.iter().skip_while(|other| *other != name).nth(1),
+        };
+        self.database = next.map(|name| (*name).to_owned()).filter(|_| names.len() > 1);
+        self.selected = 0;
     }
 
     /// The name of the order.
@@ -147,6 +161,19 @@ mod tests {
         view.press(KeyCode::Esc);
         assert_eq!(shown(&view).len(), 3);
         assert!(view.press(KeyCode::Char('q')));
+    }
+
+    #[test]
+    fn a_key_chooses_the_database() {
+        let mut view = View::of(json!({ "databases": ["shop", "other"] }));
+        let chosen = [(); 4].map(|()| {
+            view.press(KeyCode::Char('d'));
+            view.database.clone()
+        });
+        assert_eq!(chosen.each_ref().map(Option::as_deref), [Some("shop"), Some("other"), None, Some("shop")]);
+        let mut alone = View::of(json!({ "databases": ["shop"] }));
+        alone.press(KeyCode::Char('d'));
+        assert_eq!(alone.database, None);
     }
 
     #[test]

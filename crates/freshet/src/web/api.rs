@@ -78,16 +78,21 @@ pub(super) async fn advice(
 
 /// The lists of the databases that the request asks for, one after the other, each row with the name of its database.
 fn of_each(databases: &Databases, query: Option<&str>, list: fn(&Shared, usize) -> Vec<Value>) -> Value {
+    list_of(&Asked::parse(query).of(databases), QUERIES_MAX, list).into()
+}
+
+/// The same of these databases, at most so many of each.
+pub(super) fn list_of(databases: &[Database], max: usize, list: fn(&Shared, usize) -> Vec<Value>) -> Vec<Value> {
     let mut all = Vec::new();
-    for Database { name, family, .. } in Asked::parse(query).of(databases) {
-        for mut row in list(family.shared(), QUERIES_MAX) {
+    for Database { name, family, .. } in databases {
+        for mut row in list(family.shared(), max) {
             if let Some(row) = row.as_object_mut() {
                 row.insert("database".to_owned(), name.clone().into());
             }
             all.push(row);
         }
     }
-    all.into()
+    all
 }
 
 /// The same, so many of them.

@@ -17,8 +17,13 @@ impl Asked {
         Self { database: name }
     }
 
+    /// The database; None: all.
+    pub(super) fn name(self) -> Option<String> {
+        self.database
+    }
+
     /// Whether it asks for this database, or for all.
-    pub(super) fn includes(&self, name: &str) -> bool {
+    fn includes(&self, name: &str) -> bool {
         self.database.as_ref().is_none_or(|asked| asked == name)
     }
 

@@ -2,14 +2,25 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_proxy::Shared;
+use freshet_proxy::Database;
 use serde_json::{Value, json};
 
-/// The findings, the gravest first: none if all is well.
-pub(super) fn health(shared: &Shared) -> Vec<Value> {
+/// The findings of these databases, the gravest first: none if all is well. Of several, each finding begins with the name.
+pub(super) fn health(all: &[Database]) -> Vec<Value> {
+    let of = |database: &Database| {
+        let name = if all.len() > 1 { format!("{}: ", database.name) } else { String::new() };
+        health_of(database, &name)
+    };
+    let mut found: Vec<Value> = all.iter().flat_map(of).collect();
+    found.sort_by_key(|finding| finding.get("level").is_none_or(|level| level != "problem"));
+    found
+}
+
+fn health_of(database: &Database, name: &str) -> Vec<Value> {
+    let shared = database.family.shared();
     let mut found = Vec::new();
     let mut add = |level: &str, text: String, next: &str| {
-        found.push(json!({ "level": level, "text": text, "next_step": next }));
+        found.push(json!({ "level": level, "text": format!("{name}{text}"), "next_step": next }));
     };
     if shared.switches.is_draining() {
         add(
@@ -25,7 +36,7 @@ pub(super) fn health(shared: &Shared) -> Vec<Value> {
         );
         add("problem", text, "The log names the statements. Please report them.");
     }
-    if let Some(why) = shared.trouble() {
+    if let Some(why) = shared.trouble().filter(|_| database.has_stream()) {
         let next = next_step(&why);
         add("problem", format!("Nothing is served from the cache: {why}. All statements go to the database."), next);
     }

@@ -38,14 +38,10 @@ pub(crate) async fn bind(args: &WebArgs, databases: Arc<Databases>) -> Result<Op
     let listener =
         tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--http)"))?;
     let bound = listener.local_addr()?;
-    let mut router = router(&databases);
-    // The dashboard shows the first database.
-    if let Some(first) = databases.databases().first() {
-        let status = Arc::new(Status::new(first, args.price.clone()));
-        tokio::spawn(status.sampler.clone().run());
-        router = router.merge(dashboard(status));
-    }
-    let router = router.layer(middleware::from_fn_with_state(access.clone(), access::guard));
+    let router = router(&databases);
+    let status = Arc::new(Status::new(databases, args.price.clone()));
+    tokio::spawn(status.sampler.clone().run());
+    let router = router.merge(dashboard(status)).layer(middleware::from_fn_with_state(access.clone(), access::guard));
     tokio::spawn(access.clone().watch());
     let connections = Connections::of(listener, bound, access);
     tokio::spawn(async move {
@@ -75,7 +71,6 @@ fn dashboard(status: Arc<Status>) -> Router {
         .route("/api/memory", get(status::memory_figures))
         .route("/api/sessions", get(status::sessions))
         .route("/api/streams", get(status::streams))
-        .route_layer(middleware::from_fn_with_state(status.clone(), status::only_first))
         .with_state(status);
     page::FILES.iter().fold(api, |router, file| router.route(file.path, get(|| async { file.answer() })))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use freshet_proxy::{Database, Databases, Family};
+use freshet_proxy::{Database, Databases};
 
 use super::asked::Asked;
 
@@ -43,11 +43,7 @@ pub(super) async fn cachez(State(databases): State<Arc<Databases>>, RawQuery(que
 
 /// Those that have a stream: not the entry for any database, which opens others.
 fn cached(databases: Vec<Database>) -> Vec<Database> {
-    let has_stream = |database: &Database| match &database.family {
-        Family::Postgres(pg) => pg.own.on_demand.is_none(),
-        Family::MySql(_) => true,
-    };
-    databases.into_iter().filter(has_stream).collect()
+    databases.into_iter().filter(Database::has_stream).collect()
 }
 
 /// A line for each of several databases.

@@ -2,13 +2,15 @@
 //!
 //! A counter says how much happened since the start. An operator looks at how much happens now, so each sample has the differences from the one
 //! before, and the latencies of what happened in between. The samples of the last minutes stay, so that a page that is opened is not empty.
+//!
+//! There are samples of each database, and of all of them together.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use freshet_proxy::{Histogram, Shared};
+use freshet_proxy::{Database, Databases, Histogram, Shared};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tokio::time::MissedTickBehavior;
@@ -24,12 +26,38 @@ const BEHIND_MAX: usize = 8;
 /// Takes the samples.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    pub(super) shared: Arc<Shared>,
+    databases: Arc<Databases>,
     started: Instant,
+    /// By the name of the database; None: of all together.
+    samples: Mutex<BTreeMap<Option<String>, Samples>>,
+}
+
+/// Samples of one database, or of all.
+#[derive(Debug)]
+struct Samples {
+    before: Counted,
     /// As JSON.
-    samples: Mutex<VecDeque<Arc<str>>>,
+    latest: VecDeque<Arc<str>>,
     /// For those who listen.
     sender: broadcast::Sender<Arc<str>>,
+}
+
+impl Samples {
+    fn new(all: &[Database]) -> Self {
+        Self { before: Counted::of(all), latest: VecDeque::new(), sender: broadcast::channel(BEHIND_MAX).0 }
+    }
+
+    fn take(&mut self, all: &[Database], seconds: f64) {
+        let now = Counted::of(all);
+        let sample: Arc<str> = sample(all, &now, &self.before, seconds).to_string().into();
+        self.before = now;
+        if self.latest.len() >= SAMPLES_MAX {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(sample.clone());
+        // Nobody may listen.
+        let _ = self.sender.send(sample);
+    }
 }
 
 /// The counters at one moment.
@@ -46,48 +74,59 @@ struct Counted {
 }
 
 impl Sampler {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let (sender, _) = broadcast::channel(BEHIND_MAX);
-        Self { shared, started: Instant::now(), samples: Mutex::default(), sender }
+    pub(super) fn new(databases: Arc<Databases>) -> Self {
+        Self { databases, started: Instant::now(), samples: Mutex::default() }
     }
 
     /// Takes samples for ever.
     pub(super) async fn run(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut before, mut at) = (Counted::of(&self.shared), Instant::now());
+        let mut at = Instant::now();
+        self.take(None);
         loop {
             ticks.tick().await;
-            self.shared.cache.read_size_curve();
-            let (now, seconds) = (Counted::of(&self.shared), at.elapsed().as_secs_f64());
+            let seconds = at.elapsed().as_secs_f64();
             if seconds < EVERY.as_secs_f64() / 2.0 {
                 continue; // the first tick comes at once
             }
-            let sample: Arc<str> = sample(&self.shared, &now, &before, seconds).to_string().into();
-            (before, at) = (now, Instant::now());
-            let mut samples = self.samples();
-            if samples.len() >= SAMPLES_MAX {
-                samples.pop_front();
-            }
-            samples.push_back(sample.clone());
-            drop(samples);
-            // Nobody may listen.
-            let _ = self.sender.send(sample);
+            at = Instant::now();
+            self.take(Some(seconds));
         }
     }
 
-    fn samples(&self) -> MutexGuard<'_, VecDeque<Arc<str>>> {
+    /// A sample of each; None: only a beginning.
+    fn take(&self, seconds: Option<f64>) {
+        let all = self.databases.databases();
+        let mut samples = self.samples();
+        // One that has gone ends the wait of its listeners.
+        samples.retain(|name, _| name.as_ref().is_none_or(|name| all.iter().any(|one| one.name == *name)));
+        for database in all.iter() {
+            database.family.shared().cache.read_size_curve();
+        }
+        let each = all.iter().map(|one| (Some(one.name.clone()), std::slice::from_ref(one)));
+        for (name, of) in each.chain([(None, all.as_slice())]) {
+            let samples = samples.entry(name).or_insert_with(|| Samples::new(of));
+            if let Some(seconds) = seconds {
+                samples.take(of, seconds);
+            }
+        }
+    }
+
+    fn samples(&self) -> MutexGuard<'_, BTreeMap<Option<String>, Samples>> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The latest samples, the oldest first.
-    pub(super) fn history(&self) -> Vec<Arc<str>> {
-        self.samples().iter().cloned().collect()
+    pub(super) fn history(&self, name: Option<&str>) -> Vec<Arc<str>> {
+        let samples = self.samples();
+        let of = samples.get(&name.map(str::to_owned));
+        of.map(|samples| samples.latest.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Those to come.
-    pub(super) fn listen(&self) -> broadcast::Receiver<Arc<str>> {
-        self.sender.subscribe()
+    /// Those to come; None: there is no such database, or it was added within this second.
+    pub(super) fn listen(&self, name: Option<&str>) -> Option<broadcast::Receiver<Arc<str>>> {
+        Some(self.samples().get(&name.map(str::to_owned))?.sender.subscribe())
     }
 
     pub(super) fn uptime(&self) -> Duration {
@@ -95,19 +134,33 @@ impl Sampler {
     }
 }
 
+fn sum(all: &[Database], of: impl Fn(&Shared) -> u64) -> u64 {
+    all.iter().map(|database| of(database.family.shared())).sum()
+}
+
+/// Of all together.
+fn merged(all: &[Database], of: impl Fn(&Shared) -> Histogram) -> Histogram {
+    let mut buckets: Vec<u64> = Vec::new();
+    for database in all {
+        let histogram = of(database.family.shared());
+        buckets.resize(buckets.len().max(histogram.buckets.len()), 0);
+        buckets.iter_mut().zip(&histogram.buckets).for_each(|(sum, count)| *sum += count);
+    }
+    Histogram { buckets }
+}
+
 impl Counted {
-    fn of(shared: &Shared) -> Self {
-        let (metrics, counters) = (&shared.metrics, shared.cache.counters());
-        let hit_latency = metrics.hit_latency().histogram;
+    fn of(all: &[Database]) -> Self {
+        let hit_latency = merged(all, |shared| shared.metrics.hit_latency().histogram);
         Self {
             hits: hit_latency.count(),
-            fills: metrics.fills(),
-            passed: metrics.passed(),
-            invalidated: counters.invalidated.load(Relaxed),
-            evicted: counters.evicted.load(Relaxed),
-            commits: counters.commits.load(Relaxed),
+            fills: sum(all, |shared| shared.metrics.fills()),
+            passed: sum(all, |shared| shared.metrics.passed()),
+            invalidated: sum(all, |shared| shared.cache.counters().invalidated.load(Relaxed)),
+            evicted: sum(all, |shared| shared.cache.counters().evicted.load(Relaxed)),
+            commits: sum(all, |shared| shared.cache.counters().commits.load(Relaxed)),
             hit_latency,
-            database_latency: metrics.answer_latency().histogram,
+            database_latency: merged(all, |shared| shared.metrics.answer_latency().histogram),
         }
     }
 }
@@ -118,14 +171,19 @@ fn since(now: &Histogram, before: &Histogram) -> Histogram {
     Histogram { buckets: now.buckets.iter().zip(earlier).map(|(now, before)| now.saturating_sub(before)).collect() }
 }
 
-fn sample(shared: &Shared, now: &Counted, before: &Counted, seconds: f64) -> Value {
+fn sample(all: &[Database], now: &Counted, before: &Counted, seconds: f64) -> Value {
     let rate = |of: fn(&Counted) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds;
     let (hits, database) = (rate(|c| c.hits), rate(|c| c.fills) + rate(|c| c.passed));
     let hit_latency = since(&now.hit_latency, &before.hit_latency);
     let database_latency = since(&now.database_latency, &before.database_latency);
     let quantile = |of: &Histogram, share| of.quantile(share).map(|micros| micros / 1e6);
-    let levels = shared.cache.levels(shared.clock.now());
-    let age = |nanos: Option<u64>| nanos.map(|nanos| nanos as f64 / 1e9);
+    let levels = |shared: &Shared| shared.cache.levels(shared.clock.now());
+    // The worst of all counts.
+    let age = |of: &dyn Fn(&Shared) -> Option<u64>| {
+        let streams = all.iter().filter(|database| database.has_stream());
+        let oldest: Option<Vec<u64>> = streams.map(|database| of(database.family.shared())).collect();
+        oldest.and_then(|ages| ages.into_iter().max()).map(|nanos| nanos as f64 / 1e9)
+    };
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     json!({
         "time": time.as_millis() as u64,
@@ -141,15 +199,15 @@ fn sample(shared: &Shared, now: &Counted, before: &Counted, seconds: f64) -> Val
         "invalidated_per_second": rate(|c| c.invalidated),
         "evicted_per_second": rate(|c| c.evicted),
         "commits_per_second": rate(|c| c.commits),
-        "staleness_seconds": age(levels.stream_age),
-        "catalog_age_seconds": age(levels.catalog_age),
-        "staleness_max_seconds": age(Some(shared.cache.limits().staleness_max)),
-        "entries": levels.entries,
-        "bytes": levels.bytes,
-        "overhead_bytes": shared.cache.overhead(),
-        "memory_limit_bytes": shared.cache.limits().memory_bytes,
-        "sessions": shared.metrics.sessions(),
-        "health": health(shared),
+        "staleness_seconds": age(&|shared| levels(shared).stream_age),
+        "catalog_age_seconds": age(&|shared| levels(shared).catalog_age),
+        "staleness_max_seconds": age(&|shared| Some(shared.cache.limits().staleness_max)),
+        "entries": sum(all, |shared| levels(shared).entries),
+        "bytes": sum(all, |shared| levels(shared).bytes),
+        "overhead_bytes": sum(all, |shared| shared.cache.overhead()),
+        "memory_limit_bytes": sum(all, |shared| shared.cache.limits().memory_bytes),
+        "sessions": sum(all, |shared| shared.metrics.sessions()),
+        "health": health(all),
     })
 }
 

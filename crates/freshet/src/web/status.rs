@@ -1,18 +1,18 @@
 //! `/api/status`: all that the dashboard shows, in one object. Parts of it: `/api/sessions`, `/api/streams`. `/api/events`: its samples as they come.
-//! All of these are about the first database of the configuration.
+//! All of these are about all databases together, or about the one of `?database=NAME`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use axum::Json;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::Next;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use freshet_proxy::{Database, Shared};
+use freshet_cache::Counters;
+use freshet_proxy::{Database, Databases, Shared};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
@@ -29,68 +29,82 @@ const LISTENERS_MAX: usize = 16;
 /// Queries and advice in the status.
 const LISTED_MAX: usize = 100;
 
+/// Why a request is refused.
+type Refusal = (StatusCode, &'static str);
+const NO_SUCH_DATABASE: Refusal = (StatusCode::NOT_FOUND, "no such database\n");
+
 /// What the endpoints read.
 #[derive(Debug)]
 pub(super) struct Status {
-    /// The name of the database that they are about.
-    database: String,
+    databases: Arc<Databases>,
     pub(super) sampler: Arc<Sampler>,
     price: Option<Price>,
     listeners: Arc<Semaphore>,
 }
 
 impl Status {
-    pub(super) fn new(database: &Database, price: Option<Price>) -> Self {
-        let sampler = Arc::new(Sampler::new(database.family.shared().clone()));
+    pub(super) fn new(databases: Arc<Databases>, price: Option<Price>) -> Self {
+        let sampler = Arc::new(Sampler::new(databases.clone()));
         let listeners = Arc::new(Semaphore::new(LISTENERS_MAX));
-        Self { database: database.name.clone(), sampler, price, listeners }
+        Self { databases, sampler, price, listeners }
     }
 
-    fn shared(&self) -> &Shared {
-        &self.sampler.shared
+    /// What a request asks for.
+    fn scope(&self, query: Option<&str>) -> Result<Scope, Refusal> {
+        let asked = Asked::parse(query);
+        let all = asked.of(&self.databases);
+        if all.is_empty() {
+            return Err(NO_SUCH_DATABASE);
+        }
+        Ok(Scope { name: asked.name(), all })
     }
 }
 
-/// Stands before the endpoints: refuses a request for another database.
-pub(super) async fn only_first(
+/// The databases that a request asks for.
+struct Scope {
+    /// None: all.
+    name: Option<String>,
+    all: Vec<Database>,
+}
+
+impl Scope {
+    fn each(&self) -> impl Iterator<Item = &Shared> {
+        self.all.iter().map(|database| &**database.family.shared())
+    }
+
+    fn sum(&self, of: impl Fn(&Shared) -> u64) -> u64 {
+        self.each().map(of).sum()
+    }
+}
+
+pub(super) async fn status(
     State(status): State<Arc<Status>>,
     RawQuery(query): RawQuery,
-    request: Request,
-    next: Next,
-) -> Response {
-    if Asked::parse(query.as_deref()).includes(&status.database) {
-        return next.run(request).await;
-    }
-    let text = format!(
-        "this endpoint has only the first database of the configuration, {:?}; \
-         /api/queries, /api/advice, /cachez and /metrics have all\n",
-        status.database
-    );
-    (StatusCode::NOT_FOUND, text).into_response()
-}
-
-pub(super) async fn status(State(status): State<Arc<Status>>) -> Result<impl IntoResponse, StatusCode> {
-    let text = api::beside(move || status_text(&status)).await?;
+) -> Result<impl IntoResponse, Refusal> {
+    let scope = status.scope(query.as_deref())?;
+    let text = api::beside(move || status_text(&status, &scope)).await.map_err(|status| (status, ""))?;
     Ok(([(CONTENT_TYPE, "application/json")], text))
 }
 
 /// The samples are texts already.
-fn status_text(status: &Status) -> String {
-    let shared = status.shared();
-    let history = status.sampler.history();
+fn status_text(status: &Status, scope: &Scope) -> String {
+    let history = status.sampler.history(scope.name.as_deref());
+    let upstreams: Vec<&str> = scope.each().map(|shared| shared.settings.upstream.as_str()).collect();
+    let list = |list: fn(&Shared, usize) -> Vec<Value>| api::list_of(&scope.all, LISTED_MAX, list);
     let object = json!({
-        "database": status.database,
+        "database": scope.name,
+        "databases": status.databases.databases().iter().map(|one| one.name.clone()).collect::<Vec<_>>(),
         "version": env!("CARGO_PKG_VERSION"),
-        "upstream": shared.settings.upstream,
+        "upstream": upstreams.join(", "),
         "uptime_seconds": status.sampler.uptime().as_secs_f64(),
-        "health": health(shared),
-        "bypass": shared.switches.bypass(),
-        "totals": totals(shared),
-        "memory": memory(status),
-        "queries": api::query_list(shared, LISTED_MAX),
-        "advice": api::advice_list(shared, LISTED_MAX),
-        "sessions": session_figures(shared),
-        "streams": stream_list(shared),
+        "health": health(&scope.all),
+        "bypass": scope.each().all(|shared| shared.switches.bypass()),
+        "totals": totals(scope),
+        "memory": memory(status, scope),
+        "queries": list(api::query_list),
+        "advice": list(api::advice_list),
+        "sessions": session_figures(scope),
+        "streams": stream_list(scope),
     });
     let object = object.to_string();
     let begin = object.strip_suffix('}').unwrap_or(&object);
@@ -98,25 +112,31 @@ fn status_text(status: &Status) -> String {
     format!("{begin},\"now\":{now},\"history\":[{}]}}", history.join(","))
 }
 
-pub(super) async fn memory_figures(State(status): State<Arc<Status>>) -> Json<Value> {
-    Json(memory(&status))
+type Figures = Result<Json<Value>, Refusal>;
+
+pub(super) async fn memory_figures(State(status): State<Arc<Status>>, RawQuery(query): RawQuery) -> Figures {
+    let scope = status.scope(query.as_deref())?;
+    Ok(Json(memory(&status, &scope)))
 }
 
-pub(super) async fn sessions(State(status): State<Arc<Status>>) -> Json<Value> {
-    Json(session_figures(status.shared()))
+pub(super) async fn sessions(State(status): State<Arc<Status>>, RawQuery(query): RawQuery) -> Figures {
+    Ok(Json(session_figures(&status.scope(query.as_deref())?)))
 }
 
-pub(super) async fn streams(State(status): State<Arc<Status>>) -> Json<Value> {
-    Json(stream_list(status.shared()))
+pub(super) async fn streams(State(status): State<Arc<Status>>, RawQuery(query): RawQuery) -> Figures {
+    Ok(Json(stream_list(&status.scope(query.as_deref())?)))
 }
 
 /// Server-sent events: a sample each second.
-pub(super) async fn events(State(status): State<Arc<Status>>) -> Response {
+pub(super) async fn events(State(status): State<Arc<Status>>, RawQuery(query): RawQuery) -> Response {
+    let Some(receiver) = status.sampler.listen(Asked::parse(query.as_deref()).name().as_deref()) else {
+        return NO_SUCH_DATABASE.into_response();
+    };
     let Ok(place) = status.listeners.clone().try_acquire_owned() else {
         let text = format!("{LISTENERS_MAX} pages listen already\n");
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
-    let listening = (status.sampler.listen(), place);
+    let listening = (receiver, place);
     let samples = stream::unfold(listening, |(mut receiver, place): (_, OwnedSemaphorePermit)| async move {
         loop {
             match receiver.recv().await {
@@ -133,59 +153,68 @@ pub(super) async fn events(State(status): State<Arc<Status>>) -> Response {
     Sse::new(samples).into_response()
 }
 
-fn totals(shared: &Shared) -> Value {
-    let (metrics, counters) = (&shared.metrics, shared.cache.counters());
+fn totals(scope: &Scope) -> Value {
+    let counter = |of: fn(&Counters) -> &AtomicU64| scope.sum(|shared| of(shared.cache.counters()).load(Relaxed));
     json!({
-        "hits": metrics.hits(),
-        "fills": metrics.fills(),
-        "passed": metrics.passed(),
-        "hit_bytes": metrics.hit_bytes(),
-        "database_seconds": metrics.answer_latency().seconds,
-        "commits": counters.commits.load(Relaxed),
-        "cached": counters.installed.load(Relaxed),
-        "stale_fills": counters.stale_fills.load(Relaxed),
-        "too_large": counters.too_large.load(Relaxed),
-        "invalidated": counters.invalidated.load(Relaxed),
-        "evicted": counters.evicted.load(Relaxed),
-        "flushed": counters.flushed.load(Relaxed),
+        "hits": scope.sum(|shared| shared.metrics.hits()),
+        "fills": scope.sum(|shared| shared.metrics.fills()),
+        "passed": scope.sum(|shared| shared.metrics.passed()),
+        "hit_bytes": scope.sum(|shared| shared.metrics.hit_bytes()),
+        "database_seconds": scope.each().map(|shared| shared.metrics.answer_latency().seconds).sum::<f64>(),
+        "commits": counter(|counters| &counters.commits),
+        "cached": counter(|counters| &counters.installed),
+        "stale_fills": counter(|counters| &counters.stale_fills),
+        "too_large": counter(|counters| &counters.too_large),
+        "invalidated": counter(|counters| &counters.invalidated),
+        "evicted": counter(|counters| &counters.evicted),
+        "flushed": counter(|counters| &counters.flushed),
     })
 }
 
-fn memory(status: &Status) -> Value {
-    let (shared, cache) = (status.shared(), &status.shared().cache);
-    let levels = cache.levels(shared.clock.now());
-    let curve = cache.size_curve().into_iter();
+fn memory(status: &Status, scope: &Scope) -> Value {
+    let levels = |shared: &Shared| shared.cache.levels(shared.clock.now());
+    // Several caches have no curve together.
+    let curve = match scope.all.as_slice() {
+        [one] => one.family.shared().cache.size_curve(),
+        _ => Vec::new(),
+    };
     let point = |point: freshet_cache::SizePoint| json!([point.memory_bytes, point.hit_ratio]);
     json!({
-        "limit_bytes": cache.limits().memory_bytes,
-        "bytes": levels.bytes,
-        "overhead_bytes": cache.overhead(),
-        "statement_bytes": shared.statement_bytes(),
-        "entries": levels.entries,
-        "size_curve": curve.map(point).collect::<Vec<_>>(),
+        "limit_bytes": scope.sum(|shared| shared.cache.limits().memory_bytes),
+        "bytes": scope.sum(|shared| levels(shared).bytes),
+        "overhead_bytes": scope.sum(|shared| shared.cache.overhead()),
+        "statement_bytes": scope.sum(Shared::statement_bytes),
+        "entries": scope.sum(|shared| levels(shared).entries),
+        "size_curve": curve.into_iter().map(point).collect::<Vec<_>>(),
         "price_per_gb_and_month": status.price.as_ref().map(|price| price.amount),
         "currency": status.price.as_ref().map(|price| price.currency.as_str()),
     })
 }
 
-fn session_figures(shared: &Shared) -> Value {
-    let (metrics, waits) = (&shared.metrics, &shared.waits);
-    let (count, nanos) = (waits.commit_waits.load(Relaxed), waits.commit_wait_nanos.load(Relaxed));
+fn session_figures(scope: &Scope) -> Value {
+    let count = scope.sum(|shared| shared.waits.commit_waits.load(Relaxed));
+    let nanos = scope.sum(|shared| shared.waits.commit_wait_nanos.load(Relaxed));
     json!({
-        "open": metrics.sessions(),
-        "accepted": metrics.connections.load(Relaxed),
-        "login_failures": metrics.login_failures.load(Relaxed),
+        "open": scope.sum(|shared| shared.metrics.sessions()),
+        "accepted": scope.sum(|shared| shared.metrics.connections.load(Relaxed)),
+        "login_failures": scope.sum(|shared| shared.metrics.login_failures.load(Relaxed)),
         "commit_waits": count,
-        "commit_waits_skipped": waits.waits_skipped.load(Relaxed),
+        "commit_waits_skipped": scope.sum(|shared| shared.waits.waits_skipped.load(Relaxed)),
         "commit_wait_seconds_mean": nanos as f64 / 1e9 / count.max(1) as f64,
     })
 }
 
-/// One for each database server.
-fn stream_list(shared: &Shared) -> Value {
+/// One for each database that has a stream.
+fn stream_list(scope: &Scope) -> Value {
+    scope.all.iter().filter(|database| database.has_stream()).map(stream).collect::<Vec<_>>().into()
+}
+
+fn stream(database: &Database) -> Value {
+    let shared = database.family.shared();
     let levels = shared.cache.levels(shared.clock.now());
     let age = |nanos: Option<u64>| nanos.map(|nanos| nanos as f64 / 1e9);
-    json!([{
+    json!({
+        "database": database.name,
         "upstream": shared.settings.upstream,
         "trouble": shared.trouble(),
         "position": levels.applied.map(|end| end.lsn.to_string()),
@@ -198,5 +227,5 @@ fn stream_list(shared: &Shared) -> Value {
         "fills_in_flight": levels.flights,
         "tables_published": levels.published,
         "tables_in_cool_off": shared.cool_off_count(),
-    }])
+    })
 }

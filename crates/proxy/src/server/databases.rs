@@ -92,6 +92,16 @@ pub struct Database {
     pub memory: (u64, u64),
 }
 
+impl Database {
+    /// Whether it has a change stream: the entry for any database has none, it opens others.
+    pub fn has_stream(&self) -> bool {
+        match &self.family {
+            Family::Postgres(pg) => pg.own.on_demand.is_none(),
+            Family::MySql(_) => true,
+        }
+    }
+}
+
 /// The databases of this instance.
 #[derive(Debug)]
 pub struct Databases {

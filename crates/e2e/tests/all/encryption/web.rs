@@ -84,7 +84,7 @@ fn slow_request(mut stream: Encrypted) -> Result<()> {
     bail!("a request that never ends keeps its connection")
 }
 
-/// Some endpoints have the first database only.
+/// A database that is not there.
 fn other_database(web: &Web, token: &str) -> Result<()> {
     for name in ["status", "events", "memory", "sessions", "streams"] {
         web.answers(&format!("/api/{name}?database=other"), token, 404)?;

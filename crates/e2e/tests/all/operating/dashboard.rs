@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use freshet_testbed::{Settings, StopMode};
 use serde_json::Value;
 
-use super::SCHEMA;
+use super::configuration::File;
+use super::{SCHEMA, databases};
 use crate::clients::left_out;
 use crate::support::browser::{Driver, Window};
 use crate::support::{Database, PATIENCE, Pair, Version, eventually, pace};
@@ -185,4 +186,39 @@ fn in_a_browser() -> Result<()> {
     says("live")?;
     pair.freshet.end()?;
     says("connection lost")
+}
+
+/// Several databases: all together at first, then the one that is chosen.
+#[test]
+fn one_of_several_is_chosen() -> Result<()> {
+    let (one, other) = (Database::shared(Version::V18)?, Database::shared(Version::V18)?);
+    let entry = |database: &Database, name: &str| {
+        format!("[[database]]\nname = \"{name}\"\nupstream = \"{}\"\n", database.url())
+    };
+    for database in [&one, &other] {
+        database.run(SCHEMA)?;
+    }
+    let file = File::new("chosen.toml", &format!("{}{}", entry(&one, "one"), entry(&other, "other")))?;
+    let Some(freshet) = databases::start(&file, &one)? else { return Ok(()) };
+    let Some(driver) = Driver::start()? else { return left_out("no chromedriver to open the dashboard with") };
+    databases::connect(&freshet, &one, "one")?.query("select title from film where id = 1")?;
+    databases::connect(&freshet, &other, "other")?.query("select count(*) from film")?;
+    let window = driver.open(PHONE, false)?;
+    window.visit(&format!("http://{}/", freshet.http))?;
+    let shows = |place: &str, count: usize| {
+        eventually(PATIENCE, || {
+            let (said, listed) = (text(&window, "#where")?, statements(&window)?);
+            let streams = window.run("return document.querySelectorAll('#streams dl').length")?;
+            ensure!(said.contains(place) && listed.len() == count, "{said}: {listed:?}");
+            ensure!(streams.as_u64() == u64::try_from(count).ok(), "{streams} streams");
+            Ok(listed)
+        })
+    };
+    shows("2 databases", 2)?;
+    let choose =
+        "const box = document.getElementById('database'); box.value = 'other'; box.dispatchEvent(new Event('change'))";
+    window.run(choose)?;
+    let listed = shows(&other.name, 1)?;
+    ensure!(listed.iter().all(|statement| statement.contains("count(*)")), "{listed:?}");
+    is_sound(&window, false)
 }

@@ -1,10 +1,12 @@
 //! Several databases in one instance: each has its own cache and change stream, and none costs another anything.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Settings, StopMode};
+use serde_json::Value;
 
 use super::configuration::File;
 use super::{rows, sqlstate};
@@ -186,11 +188,45 @@ fn each_has_its_own_cache_and_stream() -> Result<()> {
     let status = rows(&in_other.query("SHOW FRESHET STATUS")?);
     let upstream = status.iter().find(|row| row[0] == "upstream").context("no upstream")?;
     ensure!(upstream[1].ends_with(&format!("/{}", other.name)), "{status:?}");
+    told_of(&freshet)?;
     unknown_and_cancelled(&freshet, &stage)?;
     checked(&file)?;
     memory_is_divided(&freshet, &stage)?;
     comes_and_goes(&freshet, &stage, || all("new", &mut in_shop, &mut in_other))?;
     reloaded(&freshet, &stage, &file)
+}
+
+/// The API has all together, or one.
+fn told_of(freshet: &Freshet) -> Result<()> {
+    let status = |query: &str| -> Result<Value> {
+        let (status, body) = get(freshet.http, &format!("/api/status{query}"))?;
+        ensure!(status == 200, "{query}: {status} {body}");
+        Ok(serde_json::from_str(&body)?)
+    };
+    let hits = |status: &Value| status.pointer("/totals/hits").and_then(Value::as_f64).unwrap_or_default();
+    let names = |status: &Value, list: &str| -> BTreeSet<String> {
+        let rows = status[list].as_array().into_iter().flatten();
+        rows.filter_map(|row| Some(row["database"].as_str()?.to_owned())).collect()
+    };
+    let (all, shop, maria) = (status("")?, status("?database=shop")?, status("?database=maria")?);
+    ensure!(all["database"].is_null() && all["databases"].as_array().is_some_and(|all| all.len() == 4), "{all}");
+    ensure!(hits(&all) > hits(&shop) + hits(&maria) && hits(&shop) > 0.0 && hits(&maria) > 0.0, "{all}");
+    ensure!(names(&all, "streams").len() == 4 && names(&all, "queries").contains("maria"), "{all}");
+    ensure!(shop["database"] == "shop" && names(&shop, "streams").len() == 1, "{shop}");
+    ensure!(names(&shop, "queries").iter().all(|name| name == "shop"), "{shop}");
+    let limit = |status: &Value| status.pointer("/memory/limit_bytes").and_then(Value::as_u64).unwrap_or_default();
+    ensure!(limit(&all) > 255 << 20 && limit(&shop) < limit(&all), "{all}");
+    // One that is down is told by its name.
+    ensure!(all["health"].to_string().contains("late: Nothing is served from the cache"), "{all}");
+    ensure!(get(freshet.http, "/api/events?database=nobody")?.0 == 404);
+    let Some(program) = program()? else { return Ok(()) };
+    let top = |options: &[&str]| -> Result<String> {
+        let http = freshet.http.to_string();
+        let output = Command::new(&program).args(["top", "--once", "--http", &http]).args(options).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    ensure!(top(&[])?.contains("before 4 databases") && !top(&["--database", "shop"])?.contains("4 databases"));
+    Ok(())
 }
 
 fn unknown_and_cancelled(freshet: &Freshet, stage: &Stage) -> Result<()> {

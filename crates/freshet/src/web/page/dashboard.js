@@ -73,8 +73,11 @@ let samples = [];
 let plots = null;
 let lastSample = 0;
 let source = null;
-// The first database of the configuration: all figures are about it. A digest is unique in one database only.
+// The database that all figures are about; empty: all together.
 let database = "";
+// A digest is unique in one database only.
+const id = (q) => `${q.digest} ${q.database}`;
+const of = () => (database ? `?database=${encodeURIComponent(database)}` : "");
 
 async function read(path) {
   const answer = await fetch(path, { cache: "no-store" });
@@ -98,14 +101,16 @@ function lose() {
 async function connect() {
   source?.close();
   try {
-    const status = await read("/api/status");
+    const status = await read(`/api/status${of()}`);
     start(status);
-  } catch {
+  } catch (error) {
+    // A reload has removed it.
+    if (error.message.endsWith(": 404")) database = "";
     lose();
     setTimeout(connect, AGAIN_AFTER);
     return;
   }
-  source = new EventSource("/api/events");
+  source = new EventSource(`/api/events${of()}`);
   source.addEventListener("sample", (event) => take(JSON.parse(event.data)));
   source.onerror = () => {
     lose();
@@ -117,14 +122,28 @@ async function connect() {
 function start(status) {
   plots ??= charts.create();
   samples = status.history;
-  database = status.database;
+  choices(status.databases);
   lastSample = Date.now();
-  set($("where"), `before ${status.upstream}`);
+  const several = !database && status.databases.length > 1;
+  set($("where"), several ? `before ${status.databases.length} databases` : `before ${status.upstream}`);
   set($("footer"), `Freshet ${status.version}, running for ${duration(status.uptime_seconds)}`);
   banner(status.health);
   tables(status);
   if (samples.length) present();
   show("live", "live");
+}
+
+/** The choice is there if there are several databases. */
+function choices(names) {
+  const select = $("database");
+  const key = JSON.stringify(names);
+  if (select.dataset.shown !== key) {
+    select.dataset.shown = key;
+    const one = (name) => element("option", { value: name }, name);
+    select.replaceChildren(element("option", { value: "" }, "all"), ...names.map(one));
+    $("choice").hidden = names.length < 2;
+  }
+  select.value = database;
 }
 
 function take(sample) {
@@ -142,9 +161,10 @@ setInterval(() => {
 setInterval(async () => {
   if (document.hidden || $("link").dataset.state !== "live") return;
   try {
-    const of = `?database=${encodeURIComponent(database)}`;
+    const asked = of();
     const names = ["queries", "advice", "memory", "sessions", "streams"];
-    const [queries, advice, memory, sessions, streams] = await Promise.all(names.map((name) => read(`/api/${name}${of}`)));
+    const [queries, advice, memory, sessions, streams] = await Promise.all(names.map((name) => read(`/api/${name}${asked}`)));
+    if (asked !== of()) return;
     tables({ queries, advice, memory, sessions, streams });
   } catch {
     // The events tell whether the connection is lost.
@@ -241,7 +261,8 @@ function heads() {
   $("search").addEventListener("input", list);
 }
 
-function row(digest) {
+function row(query) {
+  const key = id(query);
   const open = element("button", { class: "open", type: "button", "aria-expanded": "false" }, element("span", { class: "sql" }));
   const cells = COLUMNS.slice(1).map((column) => {
     const bar = column.bar ? element("span", { class: "bar", "aria-hidden": "true" }, element("i")) : null;
@@ -249,7 +270,7 @@ function row(digest) {
   });
   const made = { line: element("tr", { class: "row" }, element("td", null, open), ...cells), open, cells, detail: null };
   open.addEventListener("click", () => {
-    if (!opened.delete(digest)) opened.add(digest);
+    if (!opened.delete(key)) opened.add(key);
     list();
   });
   return made;
@@ -262,7 +283,7 @@ function fill(made, query) {
     set(cell.firstChild, column.text(column.value(query)));
     if (column.bar) cell.lastChild.firstChild.style.width = `${query.hit_ratio * 100}%`;
   });
-  const isOpen = opened.has(query.digest);
+  const isOpen = opened.has(id(query));
   made.open.setAttribute("aria-expanded", String(isOpen));
   if (!isOpen) {
     made.detail?.remove();
@@ -276,6 +297,7 @@ function fill(made, query) {
 
 function details(query) {
   const facts = [
+    ["database", query.database],
     ["digest", query.digest],
     ["calls", count(calls(query))],
     ["hits", count(query.hits)],
@@ -304,7 +326,7 @@ function details(query) {
     parts.push(element("p", { class: "why" }, element("b", null, "Invalidated by changes of: "), text, "."));
   }
   if (query.reason) parts.push(element("p", { class: "why" }, element("b", null, "Last reason: "), query.reason));
-  const remedy = advice.get(query.digest)?.remedy;
+  const remedy = advice.get(id(query))?.remedy;
   if (remedy) parts.push(element("p", { class: "why" }, element("b", null, "What to do: "), remedy));
   return parts;
 }
@@ -317,8 +339,8 @@ function list() {
   found.sort((a, b) => (a.by < b.by ? -1 : a.by > b.by ? 1 : 0) * (order.down ? -1 : 1));
   const shown = found.slice(0, ROWS_MAX).map(({ query }) => query);
   const lines = shown.flatMap((query) => {
-    if (!rows.has(query.digest)) rows.set(query.digest, row(query.digest));
-    const made = rows.get(query.digest);
+    if (!rows.has(id(query))) rows.set(id(query), row(query));
+    const made = rows.get(id(query));
     fill(made, query);
     return made.detail ? [made.line, made.detail] : [made.line];
   });
@@ -328,8 +350,8 @@ function list() {
     body.replaceChildren(...lines);
     if (body.contains(focused)) focused.focus({ preventScroll: true });
   }
-  const here = new Set(shown.map((query) => query.digest));
-  for (const digest of rows.keys()) if (!here.has(digest)) rows.delete(digest);
+  const here = new Set(shown.map(id));
+  for (const key of rows.keys()) if (!here.has(key)) rows.delete(key);
   heading(found.length, shown.length);
 }
 
@@ -375,7 +397,8 @@ function sizes(memory) {
     const [size, ratio] = near(factor);
     return element("div", null, element("span", null, `${name}, ${bytes(size)}`), element("b", null, percent(ratio)), price(size));
   };
-  const none = "Too few results have been requested so far to tell.";
+  const several = !database && $("database").options.length > 2;
+  const none = several ? "Choose a database: each has a curve of its own." : "Too few results have been requested so far to tell.";
   $("size-text").replaceChildren(...(curve.length ? [one(0.5, "half"), one(1, "now"), one(2, "double"), one(4, "four times")] : [none]));
 }
 
@@ -383,7 +406,8 @@ function stream(s) {
   const of = element("dl", null);
   of.append(
     ...pairs([
-      ["database", s.upstream],
+      ["database", s.database],
+      ["upstream", s.upstream],
       ["state", s.trouble ?? "established"],
       ["staleness", s.age_seconds == null ? "–" : `${duration(s.age_seconds)} of ${duration(s.staleness_max_seconds)}`],
       ["catalogue checked", s.catalog_age_seconds == null ? "never" : `${duration(s.catalog_age_seconds)} ago`],
@@ -400,7 +424,7 @@ function stream(s) {
 
 function tables(status) {
   queries = status.queries;
-  advice = new Map(status.advice.map((a) => [a.digest, a]));
+  advice = new Map(status.advice.map((a) => [id(a), a]));
   list();
   adviseOf(status.advice);
   sizes(status.memory);
@@ -416,6 +440,11 @@ function tables(status) {
   );
   $("streams").replaceChildren(...status.streams.map(stream));
 }
+
+$("database").addEventListener("change", (event) => {
+  database = event.target.value;
+  connect();
+});
 
 heads();
 connect();
