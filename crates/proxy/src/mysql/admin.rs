@@ -10,6 +10,7 @@ use freshet_sql::Admin;
 use crate::admin::{self, AdminError, Asker, Table};
 use crate::mysql::MySql;
 use crate::mysql::proxysql::{self, Answer};
+use crate::rules::Who;
 use crate::shared::Shared;
 
 /// The smallest block of the query cache (`query_cache_min_res_unit`).
@@ -31,9 +32,9 @@ pub(crate) fn answer(
 
 /// Whether Freshet answers it to this user. A statement on a table of statistics is the server's if the user is no admin, or the database has such
 /// a table itself.
-pub(crate) fn is_answered(mysql: &MySql, user: &str, admin: &Result<Admin, String>) -> bool {
+pub(crate) fn is_answered(mysql: &MySql, who: &Who<'_>, admin: &Result<Admin, String>) -> bool {
     let Ok(Admin::Stats(statement)) = admin else { return true };
-    admin::is_admin(mysql, user) && !proxysql::is_in_database(mysql, statement)
+    admin::is_admin(mysql, who.user) && !proxysql::is_in_database(mysql, who.database, statement)
 }
 
 fn table(

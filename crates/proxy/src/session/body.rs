@@ -66,7 +66,7 @@ pub(crate) struct Source {
 
 impl Body {
     /// An answer with so many rows, read since a time, for which the database took so long.
-    pub(crate) fn new(frames: Vec<u8>, rows: u64, source: Source, (since, took): (Nanos, Nanos)) -> Self {
+    pub(crate) fn new((rows, frames): (u64, Vec<u8>), source: Source, (since, took): (Nanos, Nanos)) -> Self {
         let (cached_at, row_count) = (monotonic(), u32::try_from(rows).unwrap_or(u32::MAX));
         source.query.figures.results.begins(frames.len(), row_count, cached_at);
         let (frames, hits, outweighed) = (frames.into(), AtomicU64::new(0), AtomicBool::new(false));

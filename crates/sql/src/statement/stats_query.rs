@@ -233,7 +233,7 @@ impl<'a> Parser<'a> {
         }
         let column = self.name()?;
         if !self.take_symbol(b'(') {
-            let shown = self.alias()?.unwrap_or_else(|| column.clone());
+            let shown = self.alias(column.clone())?;
             return Some(StatsItem::Column(column, shown));
         }
         let aggregate = Aggregate::named(&column)?;
@@ -241,19 +241,17 @@ impl<'a> Parser<'a> {
             if self.take_symbol(b'*') { (aggregate == Aggregate::Count).then_some(None)? } else { Some(self.name()?) };
         let text = format!("{column}({})", of.as_deref().unwrap_or("*"));
         self.take_symbol(b')').then_some(())?;
-        Some(StatsItem::Aggregate(aggregate, of, self.alias()?.unwrap_or(text)))
+        Some(StatsItem::Aggregate(aggregate, of, self.alias(text)?))
     }
 
-    /// `AS name`, or a name alone.
-    fn alias(&mut self) -> Option<Option<String>> {
+    /// `AS name`, or a name alone; without either what is shown otherwise.
+    fn alias(&mut self, otherwise: String) -> Option<String> {
         if self.take_words(&["as"]) || self.next_is(|token| name(token).is_some()) {
-            let text = |token: &Token<'_>| {
-                let is_text = token.kind == Kind::Text;
-                name(token).or_else(|| is_text.then(|| token.text.trim_matches('\'').to_owned()))
-            };
-            return self.next().map(text);
+            let token = self.next()?;
+            let is_text = token.kind == Kind::Text;
+            return name(token).or_else(|| is_text.then(|| token.text.trim_matches('\'').to_owned()));
         }
-        Some(None)
+        Some(otherwise)
     }
 
     fn clauses(&mut self, query: &mut StatsQuery) -> Option<()> {
@@ -272,7 +270,10 @@ impl<'a> Parser<'a> {
         if self.take_words(&["order", "by"]) {
             self.list(|parser| {
                 let column = parser.ordering()?;
-                let descends = parser.take_words(&["desc"]) || (parser.take_words(&["asc"]) && false);
+                let descends = parser.take_words(&["desc"]);
+                if !descends {
+                    parser.take_words(&["asc"]);
+                }
                 query.order_by.push((column, descends));
                 Some(())
             })?;

@@ -60,8 +60,7 @@ fn on_postgres() -> Result<()> {
     shown(&mut client)?;
     // By the extended protocol, too.
     let sql = "select clock_timestamp(), v from note where id = $1::int";
-    client.exchange(&[parse("clock", sql), sync()].concat(), 1)?;
-    let run = [bind_text("", "clock", &["1"]), describe_portal(""), execute("", 0), sync()].concat();
+    let run = [parse("", sql), bind_text("", "", &["1"]), describe_portal(""), execute("", 0), sync()].concat();
     until_same(|| Ok(format!("{:?}", rows(&client.exchange(&run, 1)?))))?;
     // Its time ends.
     let brief = "select clock_timestamp() as briefly from note";

@@ -225,9 +225,11 @@ fn pipelines_that_begin_a_block(version: Version) -> Result<()> {
             c.exchange(&[read("5"), sync()].concat(), 1)?;
             // Each answer is asked for; one is sent ahead of the other's.
             c.send(&[begin.clone(), read("5"), flush()].concat())?;
-            (c.until(b'C')?, c.until(b'C')?);
+            c.until(b'C')?;
+            c.until(b'C')?;
             c.send(&[read("6"), read("5"), flush()].concat())?;
-            (c.until(b'C')?, c.until(b'C')?);
+            c.until(b'C')?;
+            c.until(b'C')?;
             c.exchange(&sync(), 1)?;
             // It is a block: the first refuses, the second warns.
             c.query("vacuum item")?;

@@ -15,9 +15,11 @@ use crate::mysql::MySql;
 /// An answer: the names of its columns, and its rows.
 pub(super) type Answer = (Vec<String>, Vec<Vec<Option<String>>>);
 
-/// Whether the database has the table itself, as far as is known: then the statement is the server's.
-pub(super) fn is_in_database(mysql: &MySql, statement: &StatsStatement) -> bool {
-    let in_schema = |schema: &str| !statement.is_qualified || schema.eq_ignore_ascii_case("stats");
+/// Whether the database has the table itself, as far as is known: then the statement is the server's. `current`: the schema in force; empty if that is
+/// not known or there is none.
+pub(super) fn is_in_database(mysql: &MySql, current: &str, statement: &StatsStatement) -> bool {
+    let wanted = if statement.is_qualified { "stats" } else { current };
+    let in_schema = |schema: &str| wanted.is_empty() || schema.eq_ignore_ascii_case(wanted);
     let catalog = mysql.catalog.load();
     catalog.tables().any(|table| table.name.eq_ignore_ascii_case(statement.table) && in_schema(&table.schema))
 }

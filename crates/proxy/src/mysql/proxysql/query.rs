@@ -80,7 +80,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|_| begins)
 }
 
-fn cell(row: &Row, column: usize) -> Option<&str> {
+fn cell(row: &[Option<String>], column: usize) -> Option<&str> {
     row.get(column).and_then(Option::as_deref)
 }
 

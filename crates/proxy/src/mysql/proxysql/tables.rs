@@ -218,23 +218,22 @@ fn processes(mysql: &MySql) -> Vec<Row> {
         let running = link.running();
         let since = running.map_or(now, |(_, since): (u64, Nanos)| since);
         let (client, local) = (link.about.client.map(|(_, peer)| peer), link.about.server.map(|(local, _)| local));
-        let some = |text: String| Some(text);
         vec![
-            some("0".to_owned()),
-            some(link.id.to_string()),
-            some(link.about.user.clone()),
-            some(link.about.database.clone()),
-            client.map_or_else(|| some("localhost".to_owned()), |peer| some(peer.ip().to_string())),
+            Some("0".to_owned()),
+            Some(link.id.to_string()),
+            Some(link.about.user.clone()),
+            Some(link.about.database.clone()),
+            client.map_or_else(|| Some("localhost".to_owned()), |peer| Some(peer.ip().to_string())),
             client.map(|peer| peer.port().to_string()),
-            some(SERVER.to_owned()),
+            Some(SERVER.to_owned()),
             local.map(|local| local.ip().to_string()),
             local.map(|local| local.port().to_string()),
-            some(host.clone()),
-            some(port.clone()),
-            some(if running.is_some() { "Query" } else { "Sleep" }.to_owned()),
-            some((now.saturating_sub(since) / 1_000_000).to_string()),
+            Some(host.clone()),
+            Some(port.clone()),
+            Some(if running.is_some() { "Query" } else { "Sleep" }.to_owned()),
+            Some((now.saturating_sub(since) / 1_000_000).to_string()),
             running.and_then(|(digest, _)| texts.get(&digest).cloned()),
-            some("0".to_owned()),
+            Some("0".to_owned()),
             None,
         ]
     };

@@ -259,7 +259,7 @@ impl Session {
         self.shared.waits.answered_in(took);
         self.count_answer(took.into());
         let own = source.query.figures.fill_took(took, self.shared.waits.turn());
-        let mut body = Body::new(frames, done.rows, source, (started, own));
+        let mut body = Body::new((done.rows, frames), source, (started, own));
         (body.status_places, body.reached) = (status_places, reached);
         body.found_rows = body.source.query.template.counts_found_rows().then(Arc::default);
         body.rows = rows_found(&body.source.query, done);

@@ -231,8 +231,8 @@ impl Session {
                 return Ok(Decided::pass(None, if writes { Reason::NotSelect } else { reason }));
             }
         };
-        let user = &self.server.about.user;
-        if let Some(admin) = statement.admin.as_ref().filter(|admin| admin::is_answered(&self.shared, user, admin)) {
+        let who = self.server.who();
+        if let Some(admin) = statement.admin.as_ref().filter(|admin| admin::is_answered(&self.shared, &who, admin)) {
             self.answer_admin(admin, Form::Text).await?;
             return Ok(Decided::hit());
         }

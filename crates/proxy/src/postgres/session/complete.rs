@@ -64,7 +64,7 @@ impl CompleteFills {
             let reached = moving.and_then(|moving| moving.reached(&frames));
             let rows = backend::rows_of(&frames);
             source.query.figures.results.answered(rows, 0);
-            let mut body = Body::new(frames, rows, source, (started, took));
+            let mut body = Body::new((rows, frames), source, (started, took));
             body.reached = reached;
             let stage = Read { told, body, refreshed: false };
             PendingFill { permit, join_keys, proof: proof.clone(), expected, stage }

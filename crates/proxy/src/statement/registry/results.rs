@@ -106,15 +106,15 @@ impl ResultFigures {
 
     /// What so many hits returned in all.
     pub(crate) fn at_hits(&self, hits: u64, now: Nanos) -> AtHits {
-        let entries = self.entries.load(Relaxed);
-        let live = hits.saturating_sub(self.ended_hits.load(Relaxed)) as f64;
-        // They may be counted a moment apart.
-        let average = |sum: u64| if entries > 0 { sum as f64 / entries as f64 } else { 0.0 };
-        let age = (now / MILLI) as f64 - average(self.since.load(Relaxed));
-        let age = if entries > 0 { age.max(0.0) / 2.0 } else { 0.0 };
-        let rows = self.ended_rows.load(Relaxed) as f64 + live * average(self.rows.load(Relaxed));
-        let ages = self.ended_ages.load(Relaxed) as f64 + live * age;
-        AtHits { rows: rows as u64, age: ages / hits.max(1) as f64 / 1e3 }
+        let (entries, live) = (self.entries.load(Relaxed), hits.saturating_sub(self.ended_hits.load(Relaxed)));
+        let live_rows = u128::from(live) * u128::from(self.rows.load(Relaxed)) / u128::from(entries.max(1));
+        let since = self.since.load(Relaxed) as f64 / entries.max(1) as f64;
+        let age = if entries > 0 { ((now / MILLI) as f64 - since).max(0.0) / 2.0 } else { 0.0 };
+        let ages = self.ended_ages.load(Relaxed) as f64 + live as f64 * age;
+        AtHits {
+            rows: self.ended_rows.load(Relaxed).saturating_add(live_rows as u64),
+            age: ages / hits.max(1) as f64 / 1e3,
+        }
     }
 }
 

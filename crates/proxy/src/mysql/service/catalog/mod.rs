@@ -183,7 +183,7 @@ impl Watch {
         {
             tracing::warn!("nothing is cached: {gap}");
         }
-        let (share, min) = if !read.basis.locked.is_empty() { (SHARE_LOCKED, LOCKED_MIN) } else { (SHARE, AGAIN_MIN) };
+        let (share, min) = if read.basis.locked.is_empty() { (SHARE, AGAIN_MIN) } else { (SHARE_LOCKED, LOCKED_MIN) };
         self.use_read(epoch, read, &redefined);
         self.again_at = Instant::now() + (started.elapsed() * share).max(min);
         Ok(())

@@ -226,8 +226,7 @@ impl Reader {
         let told = shown.map(|shown| shown.tags(&frames, join_keys.as_mut()));
         let own = job.source.query.figures.worth.own(took, shared.waits.turn());
         let reached = moving.and_then(|moving| moving.reached(&frames));
-        let rows = backend::rows_of(&frames);
-        let mut body = Body::new(frames, rows, job.source.clone(), (started, own));
+        let mut body = Body::new((backend::rows_of(&frames), frames), job.source.clone(), (started, own));
         body.reached = reached;
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
