@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use freshet_types::{Commit, Epoch, Lsn, Nanos};
+use freshet_types::{Epoch, Lsn, Nanos, TableId};
 
 use crate::blocks::block_bytes;
 use crate::flight::{Flight, Id};
@@ -37,9 +37,9 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
     /// Tells the payload that its entry was evicted, or not stored, in favour of entries worth more.
     fn outweighed(&self) {}
 
-    /// Tells the payload that this commit invalidated its entry.
-    fn invalidated(&self, commit: &Commit) {
-        let _ = commit;
+    /// Tells the payload that a commit invalidated its entry, which changed rows of these tables; none if it is not known which.
+    fn invalidated(&self, tables: &[TableId]) {
+        let _ = tables;
     }
 
     /// Whether it was hit so often that, once invalidated, it should be read again in the background.

@@ -238,8 +238,7 @@ impl<P: Payload> Cache<P> {
         same
     }
 
-    /// The position up to which a slot may be confirmed. A new process that starts there knows no unproven commits,
-    /// so the server must deliver them again.
+    /// The position up to which a slot may be confirmed. A new process that starts there knows no unproven commits, so the server must deliver them again.
     pub fn confirmable(&self) -> Option<Lsn> {
         let core = self.core();
         core.epoch().map(|_| core.before_pending().unwrap_or_else(|| self.freshness.applied()))
@@ -253,9 +252,8 @@ impl<P: Payload> Cache<P> {
         self.fail_closed(&mut self.core());
     }
 
-    /// A commit was delivered. It invalidates the entries that it touches and becomes a candidate of the fills that it
-    /// races with; then its position is published. Returns the invalidated entries that are
-    /// [`Payload::worth_refreshing`]. If too many commits wait for a proof, the epoch ends, which bounds memory.
+    /// A commit was delivered. It invalidates the entries that it touches and becomes a candidate of the fills that it races with; then its position is
+    /// published. Returns the invalidated entries that are [`Payload::worth_refreshing`]. If too many commits await proof, the epoch ends, bounding memory.
     pub fn apply(&self, commit: Commit) -> Vec<Keyed<P>> {
         let mut hot = Vec::new();
         let mut core = self.core();
@@ -265,10 +263,12 @@ impl<P: Payload> Cache<P> {
         self.counters.commits.fetch_add(1, Relaxed);
         let end = commit.end;
         if !(commit.redefines && self.faults.ignore_redefinitions) {
+            let tables = std::cell::OnceCell::new(); // once for all entries: a commit may have thousands of rows
             for id in core.touched(&commit) {
                 if let Some(key) = core.invalidate_or_taint(id, &commit, self.faults) {
                     self.counters.invalidated.fetch_add(1, Relaxed);
-                    let removed = self.store.remove(&key).inspect(|(_, entry)| entry.payload.invalidated(&commit));
+                    let tables = tables.get_or_init(|| commit.tables());
+                    let removed = self.store.remove(&key).inspect(|(_, entry)| entry.payload.invalidated(tables));
                     hot.extend(removed.filter(|(_, entry)| entry.payload.worth_refreshing()));
                 }
             }

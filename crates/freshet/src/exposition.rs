@@ -191,11 +191,14 @@ impl Writer {
         for Metric { name, help, kind, samples } in &self.metrics {
             let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
             // A figure of the process stands alone, unless it has a label of its own.
+            if let [sample] = samples.as_slice()
+                && sample.labels().is_empty()
+            {
+                sample.value.encode(metric)?;
+                continue;
+            }
             for sample in samples {
-                match sample.labels().as_slice() {
-                    [] => sample.value.encode(metric.encode_family::<[(&str, &str); 0]>(&[])?)?,
-                    labels => sample.value.encode(metric.encode_family(&labels)?)?,
-                }
+                sample.value.encode(metric.encode_family(&sample.labels())?)?;
             }
         }
         Ok(())

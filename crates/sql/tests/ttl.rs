@@ -13,6 +13,10 @@ fn catalog() -> Catalog {
     let of_kind = |kind, table| Table { kind, ..table };
     let view =
         |id, name, text: &str| Table { definition: Some(text.into()), ..of_kind(RelationKind::View, table(id, name)) };
+    let system = |id, schema, name| {
+        let table = fixture::table(id, schema, name, &[("name", ValueType::Text), ("setting", ValueType::Text)]);
+        of_kind(RelationKind::System, table)
+    };
     let tables = vec![
         table(1, "t"),
         of_kind(RelationKind::Foreign, table(2, "far")),
@@ -23,6 +27,14 @@ fn catalog() -> Catalog {
         view(7, "fresh", "select t.id, now() as name from public.t"),
         view(8, "hidden", "select secret.id, secret.name from public.secret"),
         view(9, "calls", "select t.id, public.mine(t.name) as name from public.t"),
+        system(10, "pg_catalog", "pg_class"),
+        system(11, "pg_catalog", "pg_settings"),
+        system(12, "pg_catalog", "pg_stat_xact_user_tables"),
+        system(13, "information_schema", "TABLES"),
+        system(14, "information_schema", "SESSION_VARIABLES"),
+        system(15, "performance_schema", "session_variables"),
+        system(16, "sys", "session"),
+        view(17, "set", "select s.name, s.setting from pg_catalog.pg_settings s"),
     ];
     Catalog::new(CatalogVersion(1), tables, HashSet::from(["mine".into(), "random".into()]), HashSet::new())
 }
@@ -45,6 +57,7 @@ fn what_only_reads_may_be_served_for_a_time() {
         ("select name::date from t", vec![1]),
         ("select id from fresh", vec![1, 7]),
         ("select 1 where localtimestamp > '2020-01-01'", vec![]),
+        ("select name from pg_class", vec![10]),
     ] {
         assert_eq!(by_ttl(Dialect::Postgres, sql), Ok(tables), "{sql}");
     }
@@ -53,6 +66,7 @@ fn what_only_reads_may_be_served_for_a_time() {
     {
         assert_eq!(by_ttl(Dialect::MySql, sql), Ok(vec![1]), "{sql}");
     }
+    assert_eq!(by_ttl(Dialect::MySql, "select name from information_schema.TABLES"), Ok(vec![13]));
 }
 
 /// A reason that is overruled hides none that is not.
@@ -78,6 +92,10 @@ fn what_may_do_more_is_refused() {
         "select now(), id from typed",
         "select now(), id from hidden",
         "select now(), id from calls",
+        // State of the session.
+        "select setting from pg_settings where name = 'work_mem'",
+        "select name from pg_stat_xact_user_tables",
+        "select setting from set",
         "select now(), id from nowhere",
         "select now(), id into copy from t",
         "with d as (delete from t returning id) select now(), id from d",
@@ -98,6 +116,9 @@ fn what_may_do_more_is_refused() {
         "select now(), stored(name) from t",
         "select now(), id into @a from t",
         "select sql_no_cache now(), id from t",
+        "select setting from information_schema.SESSION_VARIABLES",
+        "select setting from performance_schema.session_variables",
+        "select name from sys.session",
     ] {
         assert!(by_ttl(Dialect::MySql, sql).is_err(), "{sql}");
     }

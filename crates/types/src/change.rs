@@ -169,22 +169,30 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// The table that it changed; of several, the first that is one of these.
-    pub fn table_among(&self, is_one: impl Fn(TableId) -> bool) -> Option<TableId> {
-        let ChangeSet::Rows(changes) = &self.changes else { return None };
-        let first = changes.first()?.table();
-        if changes.iter().all(|change| change.table() == first) {
-            return Some(first);
-        }
+    /// The tables whose rows it changed, each once; empty if it is not known which.
+    pub fn tables(&self) -> Vec<TableId> {
+        let ChangeSet::Rows(changes) = &self.changes else { return Vec::new() };
         let mut tables: Vec<TableId> = changes.iter().map(Change::table).collect();
+        tables.sort_unstable();
         tables.dedup();
-        tables.into_iter().find(|table| is_one(*table))
+        tables
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tables_of_a_commit_are_each_told_once() {
+        let mut changes = ChangeSet::none();
+        for table in [2, 1, 2, 1] {
+            changes.push(Change::AnyRow(TableId(table)));
+        }
+        let commit = |changes| Commit { id: CommitId::Xid(1), end: Lsn(1), changes, redefines: false };
+        assert_eq!(commit(changes).tables(), [TableId(1), TableId(2)]);
+        assert_eq!(commit(ChangeSet::Everything).tables(), []);
+    }
 
     #[test]
     fn a_large_transaction_coarsens_to_its_tables() {

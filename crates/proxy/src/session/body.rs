@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use freshet_cache::{Payload, block_bytes};
-use freshet_types::{Commit, Nanos};
+use freshet_types::{Nanos, TableId};
 
 use crate::clock::monotonic;
 use crate::latency::Took;
@@ -141,9 +141,13 @@ impl Payload for Body {
         self.outweighed.store(true, Relaxed);
     }
 
-    fn invalidated(&self, commit: &Commit) {
+    fn invalidated(&self, tables: &[TableId]) {
         let query = &self.source.query;
-        query.figures.results.invalidated_by(commit.table_among(|table| query.reads(table)));
+        let table = match tables {
+            [table] => Some(*table),
+            several => several.iter().copied().find(|table| query.reads(*table)),
+        };
+        query.figures.results.invalidated_by(table);
     }
 
     /// One hit is enough: without the entry, the statement would have run for that reader.

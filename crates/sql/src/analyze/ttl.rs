@@ -129,9 +129,31 @@ fn meant_by_ttl(catalog: &Catalog, table: &Arc<Table>, only: bool) -> Result<Mea
             return Err(Reason::UserType(name(member)));
         }
         // A sequence, or something unknown.
-        if member.kind == RelationKind::Other {
+        if member.kind == RelationKind::Other || shows_session(member) {
             return Err(Reason::TableKind(name(member)));
         }
     }
     Ok(Meant { tables: Vec::new(), definitions })
+}
+
+/// Relations of the servers' own schemas that show the state of the session that reads them, such as its settings. They count as tables, so their
+/// definitions are not walked.
+#[rustfmt::skip]
+const OF_SESSION: &[(&str, &str)] = &[
+    ("pg_catalog", "pg_backend_memory_contexts"), ("pg_catalog", "pg_cursors"), ("pg_catalog", "pg_prepared_statements"),
+    ("pg_catalog", "pg_settings"),
+    ("information_schema", "innodb_temp_table_info"), ("information_schema", "optimizer_trace"), ("information_schema", "profiling"),
+    ("information_schema", "session_status"), ("information_schema", "session_variables"), ("information_schema", "system_variables"),
+    ("information_schema", "temporary_tables"), ("information_schema", "user_variables"),
+    ("performance_schema", "session_status"), ("performance_schema", "session_variables"), ("performance_schema", "variables_info"),
+];
+
+/// Whether another session with the same settings and rights may see other rows. The views of `sys` read user variables.
+fn shows_session(table: &Table) -> bool {
+    let is = |(schema, name): &(&str, &str)| {
+        table.schema.eq_ignore_ascii_case(schema) && table.name.eq_ignore_ascii_case(name)
+    };
+    let of_transaction = &*table.schema == "pg_catalog" && table.name.starts_with("pg_stat_xact_");
+    let is_system = table.kind == RelationKind::System;
+    is_system && (of_transaction || table.schema.eq_ignore_ascii_case("sys") || OF_SESSION.iter().any(is))
 }

@@ -42,8 +42,8 @@ fn behind_comment(text: &[u8]) -> Option<&[u8]> {
         return None;
     }
     let end = position(inside, *b"*/")?;
-    // PostgreSQL's comments nest.
-    let is_nested = position(inside.get(..end)?, *b"/*").is_some();
+    // PostgreSQL's comments nest, and for it `/*/` begins one.
+    let is_nested = position(inside.get(..=end)?, *b"/*").is_some();
     inside.get(end + 2..).map(<[u8]>::trim_ascii_start).filter(|rest| !is_nested && !rest.is_empty())
 }
 
@@ -173,6 +173,9 @@ mod tests {
             "select '/*'; drop table t # */",
             "select 1 -- /*\n + 2 */",
             "/* a /* b */ select 1 */",
+            // PostgreSQL runs the DELETE, MySQL the SELECT.
+            "/* a /*/ select 1 -- */ */ delete from t",
+            "/*a/*/ select 1",
             "select 1 /* a /* b */ */",
             "/* a */",
             "*/",

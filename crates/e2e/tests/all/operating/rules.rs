@@ -135,6 +135,11 @@ fn refusals(pair: &Pair, client: &mut RawClient) -> Result<()> {
     let answer = client.until(b'E')?;
     ensure!(error(&answer) == expected, "{answer:?}");
     client.exchange(&sync(), 1)?;
+    // Of two refusals the first is told.
+    client.send(&[parse("", sql), parse("", "insert into actor values (1)"), flush()].concat())?;
+    let answer = client.until(b'E')?;
+    ensure!(error(&answer) == expected, "{answer:?}");
+    client.exchange(&sync(), 1)?;
     // Another error of the same batch is that of the server.
     client.send(&[parse("", "select * from nothing"), flush(), parse("", sql), flush()].concat())?;
     let answer = client.until(b'E')?;

@@ -93,6 +93,11 @@ fn never(pair: &Pair, client: &mut RawClient, cached: &str) -> Result<()> {
     never_same(|| client.value("select (select clock_timestamp()), pg_backend_pid(), v from note"))?;
     never_same(|| client.value("select clock_timestamp(), v from note for update"))?;
     never_same(|| client.value("select clock_timestamp(), id from secret"))?;
+    // A setting of another session.
+    client.run("set work_mem = '7MB'")?;
+    let set = "select setting from pg_settings where name = 'work_mem'";
+    (0..5).try_for_each(|_| client.value(set).map(drop))?;
+    ensure!(client.value(set)? == "7168" && pair.connect()?.value(set)? != "7168", "the setting of another session");
     // A transaction that has written.
     client.run("begin")?;
     ensure!(client.value(CLOCK)? == cached, "a transaction that has not written");

@@ -13,8 +13,9 @@ impl Session {
     pub(crate) fn observe(&self, answered: &Answered<'_>) {
         let about = &self.server.about;
         let who = || {
-            let (user, database) = (about.user.clone(), about.database.clone().unwrap_or_default());
-            Who { id: 0, user, database, address: self.client.socket().peer_ip() }
+            // Empty where it is not known: the session may have chosen another one since its login.
+            let (user, database) = (about.user.clone(), self.server.who().database.to_owned());
+            Who { id: self.server.link.id, user, database, address: self.client.socket().peer_ip() }
         };
         let Answered { query, took, outcome, .. } = *answered;
         let hit = if let AnsweredBy::Hit(bytes) = outcome { Some(bytes) } else { None };

@@ -70,7 +70,7 @@ impl Session {
         let unit = self.last_unit();
         unit.response.owe(1);
         unit.sent.begun = true;
-        unit.refusal = Some(message.into());
+        unit.refusal.get_or_insert_with(|| message.into()); // behind the first, the server skips the rest
         frontend::put_parse(self.server.output(), b"", FAILS.as_bytes());
     }
 
