@@ -211,7 +211,7 @@ impl fmt::Display for Reason {
             Self::Watermark => f.write_str("the session has read newer state than the stream has delivered"),
             Self::Fence => f.write_str("a write was acknowledged before the stream delivered it"),
             Self::NoStream => f.write_str("there is no change stream"),
-            Self::TooManyDatabases => f.write_str("max_databases of the entry \"*\" are open, and this is another database"),
+            Self::TooManyDatabases => f.write_str("max_databases of the entry \"*\" are open, and this is another database, or one that is never opened (template1)"),
             Self::LeaseExpired => f.write_str("the lease has expired: the change stream lags or is broken"),
             Self::NotYetApplied => f.write_str("the stream has not yet passed the position the result was read at"),
             Self::NotAdmitted => {

@@ -15,7 +15,7 @@ use freshet_proxy::{
     Database, Databases, Family, ListenAddress, Listener, Member, RuleText, Target, Workers, keep_memory,
 };
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::Span;
 
 use crate::allocator::Start;
@@ -26,6 +26,8 @@ use crate::stop;
 
 /// How long the change stream may take to end, after everything else has ended.
 const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the remaining sessions are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the sessions may take to end that were told that the time for their drain is over.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -179,7 +181,13 @@ impl Served {
     /// What databases have that are opened from now on.
     fn know(&self, config: &Resolved) {
         let mut state = self.state();
-        state.any = config.databases.iter().find(|config| config.is_any()).cloned();
+        let mut any = config.databases.iter().find(|config| config.is_any()).cloned();
+        // Its sessions log in by the entry, whose upstream needs a restart.
+        if let (Some(any), Some(before)) = (&mut any, &state.any) {
+            any.args.upstream.clone_from(&before.args.upstream);
+            any.args.upstream_password_file.clone_from(&before.args.upstream_password_file);
+        }
+        state.any = any;
         state.rules.clone_from(&config.rules);
     }
 
@@ -208,7 +216,14 @@ impl Served {
         let ((stop, stopped), (end, ended)) = (watch::channel(false), watch::channel(false));
         let is_alone = config.name.is_none() && self.databases.databases().len() == 1;
         let span = if is_alone { Span::none() } else { tracing::info_span!("database", name = database.name) };
-        let life = live((database.clone(), config.clone(), span), earlier, stopped);
+        let (databases, drain_timeout) = (self.databases.clone(), config.args.drain_timeout.0);
+        let of = database.clone();
+        let life = live((database.clone(), config.clone(), span), stopped, async move {
+            for mut ended in earlier {
+                let _ = ended.wait_for(|ended| *ended).await;
+            }
+            end_strays(&databases, &of, drain_timeout).await;
+        });
         tokio::spawn(async move {
             life.await;
             let _ = end.send(true);
@@ -263,11 +278,7 @@ impl Served {
         let mut removed = removed;
         let keeps_any = all.iter().any(|database| on_demand(database).is_some());
         self.databases.change(|current| {
-            let is_taken = |one: &Database| {
-                all.iter().any(|entry| {
-                    entry.name == one.name || (on_demand(entry).is_none() && upstream(entry) == upstream(one))
-                })
-            };
+            let is_taken = |one: &Database| all.iter().any(|entry| takes(entry, one));
             let opened = current.iter().filter(|database| database.on_demand).cloned();
             let (gone, stay): (Vec<_>, Vec<_>) = opened.partition(|one| !keeps_any || is_taken(one));
             removed.extend(gone);
@@ -302,6 +313,8 @@ impl Served {
         let life = state.lives.swap_remove(at);
         let (database, stop, mut ended) = (life.database.clone(), life.stop.clone(), life.ended.clone());
         state.leaving.push(life);
+        // Its sessions read no results any more: from now on others may write to the same database without waiting for this stream.
+        database.family.shared().switches.set_bypass(true);
         database.family.shared().switches.begin_drain();
         tokio::spawn(async move {
             stop::drain_one(&database, drain_timeout, CLOSE_TIMEOUT).await;
@@ -331,22 +344,32 @@ impl Served {
 impl Opener for Served {
     fn open(&self, name: &str) -> Option<Arc<Pg>> {
         let this = self.this.upgrade()?;
-        let (config, rules) = {
-            let state = self.state();
-            (state.any.as_ref()?.of(name), state.rules.clone())
-        };
+        let config = self.state().any.as_ref()?.of(name);
         let instance = Instance { count: self.databases.databases().len() as u64 + 1, ..self.instance.clone() };
         let database = open_one(&config, &instance);
         let database = database.inspect_err(|error| tracing::warn!("{name} is not cached: {error:#}")).ok()?;
         let Family::Postgres(pg) = &database.family else { return None };
-        pg.set_rules(rules);
         let all = self.databases.databases();
         if let Some(console) = all.first().and_then(|first| first.family.shared().console.get()) {
             // Nothing else sets it.
             let _ = pg.console.set(console.clone());
         }
-        self.databases.change(|current| current.iter().cloned().chain([database.clone()]).collect());
+        // A reload may have removed the entry meanwhile, or have given the database one of its own.
+        let mut is_listed = false;
+        self.databases.change(|current| {
+            is_listed = current.iter().any(|entry| on_demand(entry).is_some())
+                && !current.iter().any(|entry| takes(entry, &database));
+            current.iter().cloned().chain(is_listed.then(|| database.clone())).collect()
+        });
+        if !is_listed {
+            return None;
+        }
+        pg.set_rules(self.state().rules.clone());
         this.begin(&database, &config);
+        // A reload between the two has found nothing to end.
+        if !self.databases.databases().iter().any(|one| Arc::ptr_eq(one.family.shared(), pg)) {
+            self.remove(&database, Duration::ZERO);
+        }
         tracing::info!(database = name, "opened by the entry \"*\"");
         Some(pg.clone())
     }
@@ -368,6 +391,12 @@ fn on_demand(database: &Database) -> Option<&Arc<OnDemand>> {
     }
 }
 
+/// Whether an entry has the database that the entry for any has opened.
+fn takes(entry: &Database, opened: &Database) -> bool {
+    let is_entry = is_postgres(entry) && !entry.on_demand && on_demand(entry).is_none();
+    is_entry && (entry.name == opened.name || upstream(entry) == upstream(opened))
+}
+
 /// Hosts and database.
 fn upstream(database: &Database) -> &str {
     &database.family.shared().settings.upstream
@@ -377,17 +406,25 @@ fn is_postgres(database: &Database) -> bool {
     matches!(database.family, Family::Postgres(_))
 }
 
-/// Runs the services and the stream of a database until it is stopped. `earlier`: what must have ended before.
-async fn live(
-    (database, config, span): (Database, DatabaseConfig, Span),
-    earlier: Vec<watch::Receiver<bool>>,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let begins = async {
-        for mut ended in earlier {
-            let _ = ended.wait_for(|ended| *ended).await;
+/// Waits for the sessions of a database that began before it had an entry; those that are left after `drain_timeout` are ended.
+async fn end_strays(databases: &Databases, database: &Database, drain_timeout: Duration) {
+    let ended = async {
+        while databases.has_strays(database) {
+            sleep(LOOK_EVERY).await;
         }
     };
+    if timeout(drain_timeout, ended).await.is_err() {
+        tracing::warn!(database = database.name, "earlier sessions not ended within --drain-timeout: closed");
+        databases.kill_strays(database);
+    }
+}
+
+/// Runs the services and the stream of a database until it is stopped. `begins`: what must have ended before.
+async fn live(
+    (database, config, span): (Database, DatabaseConfig, Span),
+    mut stopped: watch::Receiver<bool>,
+    begins: impl Future<Output = ()>,
+) {
     tokio::select! {
         () = begins => {}
         _ = stopped.wait_for(|stop| *stop) => return,

@@ -3,6 +3,7 @@
 //! Monitoring tools for MySQL's and MariaDB's own query cache read its counters and settings by name. They get Freshet's, under those names
 //! (MariaDB's knowledge base, "Server Status Variables" and "Query Cache"), in the order of the servers. Every user may read them, as on the servers.
 
+use std::str::Chars;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_sql::Admin;
@@ -90,16 +91,31 @@ fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
 }
 
 /// SQL's LIKE, with `\` as escape, case-insensitive.
+///
+/// Its time is bounded by the product of both lengths: only the last `%` is tried again.
 pub(super) fn is_like(pattern: &str, name: &str) -> bool {
-    let mut chars = pattern.chars();
-    match chars.next() {
-        None => name.is_empty(),
-        Some('%') => (0..=name.len()).any(|at| name.get(at..).is_some_and(|rest| is_like(chars.as_str(), rest))),
-        Some(wanted) => {
-            let literal = if wanted == '\\' { chars.next().unwrap_or('\\') } else { wanted };
-            let mut rest = name.chars();
-            let same = rest.next().is_some_and(|c| (wanted == '_') || c.eq_ignore_ascii_case(&literal));
-            same && is_like(chars.as_str(), rest.as_str())
+    let (mut pattern, mut rest) = (pattern.chars(), name.chars());
+    // What follows the last `%`, and where the name goes on if that does not match.
+    let mut again: Option<(Chars<'_>, Chars<'_>)> = None;
+    loop {
+        let matches = match pattern.next() {
+            Some('%') => {
+                again = Some((pattern.clone(), rest.clone()));
+                continue;
+            }
+            None if rest.as_str().is_empty() => return true,
+            None => false,
+            Some(wanted) => {
+                let literal = if wanted == '\\' { pattern.next().unwrap_or('\\') } else { wanted };
+                rest.next().is_some_and(|c| (wanted == '_') || c.eq_ignore_ascii_case(&literal))
+            }
+        };
+        if !matches {
+            let Some((behind, from)) = &mut again else { return false };
+            if from.next().is_none() {
+                return false;
+            }
+            (pattern, rest) = (behind.clone(), from.clone());
         }
     }
 }
@@ -118,8 +134,16 @@ mod tests {
             ("%", "", true),
             ("query_cache_%e", "query_cache_size", true),
             ("query_cache_%x", "query_cache_size", false),
+            ("%ca%ch%e", "cache_of_caches", false),
+            ("%ca%ch%s", "cache_of_caches", true),
+            ("a%", "ba", false),
+            ("%_", "", false),
+            ("100\\%%é", "100% né", true),
         ] {
             assert_eq!(is_like(pattern, name), like, "{pattern} {name}");
         }
+        // It ends.
+        assert!(!is_like(&format!("q{}x", "%".repeat(100)), &"q".repeat(100)));
+        assert!(!is_like(&"%q".repeat(50), &format!("{}x", "q".repeat(1000))));
     }
 }

@@ -21,6 +21,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// `NAMEDATALEN` of PostgreSQL without the end of the string.
 const NAME_BYTES_MAX: usize = 63;
 
+/// These stay closed: what Freshet creates in a template would be in each new database, and a template that has sessions cannot be copied. A database
+/// named `*` would have the name of the entry.
+const NEVER_OPENED: [&str; 3] = ["template0", "template1", "*"];
+
 /// Opens and closes databases.
 pub trait Opener: fmt::Debug + Send + Sync {
     /// Opens the database of this name at the server, and starts its stream; None: it cannot be opened.
@@ -82,7 +86,7 @@ impl OnDemand {
     pub(crate) fn enter(self: &Arc<Self>, name: &str) -> Option<(Option<Arc<Pg>>, Tenancy)> {
         // The server cuts a name, too. What was no UTF-8 is not known any more.
         let name = if name.len() > NAME_BYTES_MAX { name.get(..NAME_BYTES_MAX)? } else { name };
-        if name.contains(char::REPLACEMENT_CHARACTER) {
+        if name.contains(char::REPLACEMENT_CHARACTER) || NEVER_OPENED.contains(&name) {
             return None;
         }
         let mut all = self.in_use();

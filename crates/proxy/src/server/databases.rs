@@ -14,6 +14,7 @@ use crate::mysql::MySql;
 use crate::postgres::Pg;
 use crate::server::access::{AccessError, AccessRules};
 use crate::server::query_log::QueryLog;
+use crate::server::sessions::Sessions;
 use crate::server::stop_request::StopRequest;
 use crate::server::switches::Switches;
 use crate::server::traces::Traces;
@@ -188,14 +189,43 @@ impl Databases {
             let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
             self.all.store(Arc::new(change(&self.databases())));
         }
+        for database in self.databases().iter() {
+            self.strays(database, Sessions::dismiss);
+        }
+    }
+
+    /// The sessions of the PostgreSQL database that takes all other names, by the names of a database that has an entry of its own.
+    fn strays(&self, database: &Database, mut each: impl FnMut(&Sessions, &str)) {
         let all = self.databases();
         let Some((_, others)) = of_postgres(&all).find(|(database, _)| database.takes_others) else { return };
-        for (database, pg) in of_postgres(&all).filter(|(database, _)| !database.takes_others && !database.on_demand) {
-            let at_server = &pg.own.upstream.conninfo().database;
-            let names = [Some(&database.name), Some(at_server).filter(|_| addresses(pg) == addresses(others))];
-            let own = &others.own.upstream.conninfo().database;
-            names.into_iter().flatten().filter(|name| *name != own).for_each(|name| others.sessions.dismiss(name));
+        let Family::Postgres(pg) = &database.family else { return };
+        if database.takes_others || database.on_demand {
+            return;
         }
+        let at_server = &pg.own.upstream.conninfo().database;
+        let names = [Some(&database.name), Some(at_server).filter(|_| addresses(pg) == addresses(others))];
+        let own = &others.own.upstream.conninfo().database;
+        names.into_iter().flatten().filter(|name| *name != own).for_each(|name| each(&others.sessions, name));
+    }
+
+    /// Whether sessions of this database are still open that began before it had an entry. Their writes do not wait for its stream.
+    pub fn has_strays(&self, database: &Database) -> bool {
+        let mut has_any = false;
+        self.strays(database, |sessions, name| has_any |= sessions.has_any(name));
+        has_any
+    }
+
+    /// Ends these sessions at once.
+    pub fn kill_strays(&self, database: &Database) {
+        self.strays(database, |sessions, name| sessions.kill_all(Some(name)));
+    }
+
+    /// Whether sessions by this name belong to this state now.
+    pub(crate) fn leads_to(&self, name: &str, state: &Arc<Pg>) -> bool {
+        let Some(Routed { state: now, .. }) = self.postgres(name.as_bytes()) else { return false };
+        let all = self.databases();
+        let is_opened = || of_postgres(&all).any(|(database, pg)| database.on_demand && Arc::ptr_eq(pg, state));
+        Arc::ptr_eq(&now, state) || (now.own.on_demand.is_some() && is_opened())
     }
 
     /// The PostgreSQL database that a client names; None: unknown.

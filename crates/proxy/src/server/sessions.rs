@@ -112,6 +112,11 @@ impl Link {
         self.has(LEAVING)
     }
 
+    /// The session is to end as soon as it is at rest.
+    pub(crate) fn dismiss(&self) {
+        self.order(LEAVING, 0);
+    }
+
     /// The session has nothing to finish, and reads no more of its client; or else it goes on.
     pub(crate) fn set_parked(&self, parked: bool) {
         self.parked.store(parked, Release);
@@ -281,7 +286,12 @@ impl Sessions {
 
     /// Ends the sessions of a database, each as soon as it is at rest.
     pub(crate) fn dismiss(&self, database: &str) {
-        self.open().clients(Some(database)).for_each(|link| link.order(LEAVING, 0));
+        self.open().clients(Some(database)).for_each(|link| link.dismiss());
+    }
+
+    /// Whether the database has a session.
+    pub(crate) fn has_any(&self, database: &str) -> bool {
+        self.open().clients(Some(database)).next().is_some()
     }
 
     // --- pausing -------------------------------------------------------------------------------------------

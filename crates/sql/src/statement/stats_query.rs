@@ -233,7 +233,7 @@ impl<'a> Parser<'a> {
         }
         let column = self.name()?;
         if !self.take_symbol(b'(') {
-            let shown = self.alias(column.clone())?;
+            let shown = self.alias_or(column.clone())?;
             return Some(StatsItem::Column(column, shown));
         }
         let aggregate = Aggregate::named(&column)?;
@@ -241,17 +241,19 @@ impl<'a> Parser<'a> {
             if self.take_symbol(b'*') { (aggregate == Aggregate::Count).then_some(None)? } else { Some(self.name()?) };
         let text = format!("{column}({})", of.as_deref().unwrap_or("*"));
         self.take_symbol(b')').then_some(())?;
-        Some(StatsItem::Aggregate(aggregate, of, self.alias(text)?))
+        Some(StatsItem::Aggregate(aggregate, of, self.alias_or(text)?))
     }
 
-    /// `AS name`, or a name alone; without either what is shown otherwise.
-    fn alias(&mut self, otherwise: String) -> Option<String> {
+    /// `AS name`, or a name alone; else this one.
+    fn alias_or(&mut self, other: String) -> Option<String> {
         if self.take_words(&["as"]) || self.next_is(|token| name(token).is_some()) {
-            let token = self.next()?;
-            let is_text = token.kind == Kind::Text;
-            return name(token).or_else(|| is_text.then(|| token.text.trim_matches('\'').to_owned()));
+            let text = |token: &Token<'_>| {
+                let is_text = token.kind == Kind::Text;
+                name(token).or_else(|| is_text.then(|| token.text.trim_matches('\'').to_owned()))
+            };
+            return self.next().and_then(text);
         }
-        Some(otherwise)
+        Some(other)
     }
 
     fn clauses(&mut self, query: &mut StatsQuery) -> Option<()> {
@@ -390,6 +392,7 @@ mod tests {
             "SELECT hostgroup + 1 FROM stats_mysql_query_digest",
             "SELECT * FROM stats_mysql_query_digest, t",
             "SELECT * FROM stats_mysql_query_digest LIMIT x",
+            "SELECT hostgroup AS 5 FROM stats_mysql_query_digest",
             "SELECT SUM(*) FROM stats_mysql_query_digest",
             "SELECT FROM stats_mysql_query_digest",
             "SELECT * FROM stats_mysql_query_digest; SELECT 1",

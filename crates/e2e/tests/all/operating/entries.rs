@@ -137,12 +137,42 @@ fn sessions_move_to_an_entry_of_their_own() -> Result<()> {
     file.write(&format!("{at_top}{}", entry("alias", &database.url(), "")))?;
     reload(&mut admin)?;
     ends_by_command(&mut idle)?;
+    // Its commit would not wait for the entry's stream.
+    ensure!(slots(&database)? == "0", "the stream has begun");
     busy.run("commit")?;
     ends_by_command(&mut busy)?;
     ready(&freshet, "alias")?;
     let mut client = connect(&freshet, &database, &database.name)?;
     hits(&freshet, "alias", "new", || client.value(READ))?;
     admin.expect_silence()
+}
+
+/// A session that logs in while its database gets an entry of its own is none of the earlier one.
+#[test]
+fn a_login_meets_a_reload() -> Result<()> {
+    let database = created("shop")?;
+    let at_top = format!("upstream = \"{}\"\n", database.server.url_of("postgres"));
+    let file = File::new("meeting.toml", &at_top)?;
+    let Some(freshet) = start(&file, &database)? else { return Ok(()) };
+    let mut console = connect(&freshet, &database, "pgbouncer")?;
+    console.query("PAUSE")?;
+    let (address, user, name) = (freshet.address, database.login().user.to_owned(), database.name.clone());
+    let password = database.login().password.map(str::to_owned);
+    let late = thread::spawn(move || {
+        let login = Login { user: &user, database: &name, password: password.as_deref(), more: &[] };
+        RawClient::login(address, login)
+    });
+    let before = freshet.metrics()?.of("postgres", "freshet_connections_total");
+    eventually(PATIENCE, || {
+        let now = freshet.metrics()?.of("postgres", "freshet_connections_total");
+        ensure!(now >= before.max(2.0), "it has not come");
+        Ok(())
+    })?;
+    file.write(&format!("{at_top}{}", entry("alias", &database.url(), "")))?;
+    reload(&mut console)?;
+    ready(&freshet, "alias")?;
+    console.query("RESUME")?;
+    ends_by_command(&mut late.join().expect("no panic")?)
 }
 
 /// Sessions that are busy all the time, while entries come and go: no error, no other answer, and hits go on.
@@ -208,6 +238,9 @@ fn any_database_of_a_server() -> Result<()> {
     ensure!(freshet.probes()? == [200; 3], "an entry without databases is not ready");
     ensure!(refused(&freshet, &one, "nobody")?.as_deref() == Some("3D000"));
     ensure!(slots(&one)? == "0" && get(freshet.http, "/cachez?database=nobody")?.0 == 404);
+    // A template stays as it is, and can be copied.
+    connect(&freshet, &one, "template1")?.run("select 1")?;
+    ensure!(!freshet.log().contains("database=\"template1\""), "{}", freshet.log());
 
     let mut first = connect(&freshet, &one, &one.name)?;
     ensure!(first.value(READ)? == "one", "it waits for nothing");

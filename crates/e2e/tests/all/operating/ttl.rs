@@ -10,7 +10,7 @@ use crate::support::frames::{bind_text, describe_portal, execute, parse, sync};
 use crate::support::{Database, Login, PATIENCE, Pair, RawClient, Version, eventually};
 
 /// Everything for an hour, but for what names `briefly`.
-const RULES: &str = "[[rule]]\nquery = \"briefly\"\nttl = \"200ms\"\n[[rule]]\nttl = \"1h\"\n";
+const RULES: &str = "[[rule]]\nquery = \"briefly\"\nttl = \"2s\"\n[[rule]]\nttl = \"1h\"\n";
 /// Only what is cached gives the same twice.
 const CLOCK: &str = "select clock_timestamp(), count(*) from note";
 

@@ -42,6 +42,7 @@ pub(crate) struct Asked {
 
 /// A session's settings.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct Settings {
     pub(crate) known: Known,
     /// Counts how often settings may have changed.

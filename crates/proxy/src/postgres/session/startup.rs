@@ -28,12 +28,12 @@ use crate::server::sessions::{About, Link};
 /// Serves a connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: usize) {
     // In a box of its own: the login's state is large, and is dropped before the session begins.
-    let Some(admitted) = Box::pin(enter(socket, databases)).await else { return };
+    let Some(admitted) = Box::pin(enter(socket, &databases)).await else { return };
     let shared = admitted.shared.clone();
     if let Some(counters) = shared.metrics.worker(worker) {
         counters.sessions.fetch_add(1, Relaxed);
     }
-    if let Err(error) = converse(admitted, &shared, worker).await {
+    if let Err(error) = converse(admitted, &shared, &databases, worker).await {
         tracing::debug!(%error, "session ended");
     }
     if let Some(counters) = shared.metrics.worker(worker) {
@@ -42,18 +42,27 @@ pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: u
 }
 
 /// Logs the client in; None: it has gone, or the console has served it.
-async fn enter(socket: Incoming, databases: Arc<Databases>) -> Option<Admitted> {
-    match admit(socket, &databases).await? {
+async fn enter(socket: Incoming, databases: &Databases) -> Option<Admitted> {
+    match admit(socket, databases).await? {
         Entered::Session(admitted) => Some(admitted),
         Entered::Console(visitor, shared) => {
-            console::serve(visitor, &shared, &databases).await;
+            console::serve(visitor, &shared, databases).await;
             None
         }
     }
 }
 
-async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result<(), SessionError> {
+async fn converse(
+    admitted: Admitted,
+    shared: &Arc<Pg>,
+    databases: &Databases,
+    worker: usize,
+) -> Result<(), SessionError> {
     let listed = shared.sessions.begin(about(&admitted));
+    // A reload during the login has not found it in the list.
+    if !databases.leads_to(&admitted.names.database, shared) {
+        listed.link.dismiss();
+    }
     let Admitted { client, upstream, replication, user, names, asked_under, tenancy: _tenancy, .. } = admitted;
     let _woken = shared.switches.enlist().await;
     listed.link.enlist().await;

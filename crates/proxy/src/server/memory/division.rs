@@ -96,7 +96,8 @@ impl Division {
             self.measurements = 0;
             for (part, Member { shared, .. }) in self.parts.iter_mut().zip(databases) {
                 let evicted = shared.cache.counters().evicted.load(Relaxed);
-                part.evicted = evicted - part.evicted_before;
+                // Another state may have come to the same address.
+                part.evicted = evicted.saturating_sub(part.evicted_before);
                 part.evicted_before = evicted;
                 let used = shared.cache.bytes() + shared.cache.overhead();
                 part.is_full = used >= part.bytes - part.bytes / FREE_SHARE;
