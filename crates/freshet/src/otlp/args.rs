@@ -36,10 +36,16 @@ pub(crate) struct OtlpArgs {
 }
 
 impl OtlpArgs {
-    /// The collector's URL, from the variable of all OpenTelemetry programs if no option says it.
+    /// The collector's URL, from the variable of all OpenTelemetry programs if no option says it. One there that is none is not used: it may be meant for
+    /// another program.
     pub(super) fn endpoint(&self) -> Option<String> {
-        let of_all = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+        let of_all = || of_environment().filter(|url| Endpoint::parse(url).is_ok());
         self.otlp_endpoint.clone().or_else(of_all).filter(|url| !url.is_empty())
+    }
+
+    /// The variable names a collector that cannot be used.
+    pub(super) fn ignored(&self) -> Option<String> {
+        of_environment().filter(|url| self.otlp_endpoint.is_none() && !url.is_empty() && Endpoint::parse(url).is_err())
     }
 
     pub(super) fn interval(&self) -> Duration {
@@ -53,6 +59,7 @@ impl OtlpArgs {
         let is_https = endpoint.as_ref().is_some_and(|endpoint| endpoint.as_ref().is_ok_and(|found| found.is_https));
         let needs = |wrong: bool, key, other: &str| wrong.then(|| (key, format!("{other} must be given as well")));
         let has_file = self.otlp_headers_file.is_some();
+        let headers = || is_there.then(|| Headers::read(self.otlp_headers_file.as_deref()).err()).flatten();
         let faults = [
             endpoint.and_then(Result::err).map(|why| ("otlp_endpoint", why)),
             needs(has_file && !is_there, "otlp_headers_file", "otlp_endpoint"),
@@ -62,8 +69,12 @@ impl OtlpArgs {
                 "an otlp_endpoint that begins with https://",
             ),
             (self.otlp_interval.0 < INTERVAL_MIN).then(|| ("otlp_interval", "at least 100ms is expected".to_owned())),
-            Headers::read(self.otlp_headers_file.as_deref()).err().map(|why| ("otlp_headers_file", why)),
+            headers().map(|why| ("otlp_headers_file", why)),
         ];
         faults.into_iter().flatten().collect()
     }
+}
+
+fn of_environment() -> Option<String> {
+    std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok()
 }

@@ -49,6 +49,10 @@ pub(crate) fn try_out(args: &OtlpArgs) -> Result<()> {
 /// Starts the exporter, if there is a collector.
 pub(crate) fn start(args: &OtlpArgs, databases: &Arc<Databases>) -> Result<Option<Exporter>> {
     let collector = Collector::of(args).map_err(|why| anyhow!("--otlp-endpoint: {why}"))?;
+    if let Some(url) = args.ignored() {
+        let expected = "a URL such as http://127.0.0.1:4318 is expected; nothing is exported";
+        tracing::warn!("OTEL_EXPORTER_OTLP_ENDPOINT is \"{url}\": {expected}");
+    }
     let Some(collector) = collector else { return Ok(None) };
     let traces = databases.traces();
     traces.start();

@@ -66,6 +66,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::unnecessary_wraps, reason = "a position as it is given")]
     fn at(lsn: Lsn) -> Option<End> {
         Some(End { epoch: Epoch(1), lsn })
     }
