@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use freshet_fuzz::{bounded, measured};
-use freshet_sql::{Bound, Client, Effect, End, Field, Lexed, Parameter, ParameterValue, ReadSet, Template, lex};
+use freshet_sql::{AnswerEnd, Bound, Client, Effect, Field, Lexed, Parameter, ParameterValue, ReadSet, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
 };
@@ -87,12 +87,12 @@ fn coherent(read_set: &ReadSet, bound: &Bound) {
 /// The tables of the deferred tags, behind an answer of so many rows.
 fn told(bound: &Bound, rows: u64) -> HashSet<TableId> {
     let row = || vec![Field::Text(b"7"), Field::Null];
-    let end = End::of(bound.page.as_ref(), 0..rows, |_| row());
+    let end = AnswerEnd::of(bound.derived_limit.as_ref(), 0..rows, |_| row());
     let mut join_keys = bound.join_keys.clone();
     if let Some(join_keys) = &mut join_keys {
         join_keys.bound_by_last(end.rows, &end.last);
     }
-    let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.deferred_tags(end.rows, &end.last)).collect();
+    let mut tags: Vec<Tag> = bound.limit_bound.iter().flat_map(|top| top.deferred_tags(end.rows, &end.last)).collect();
     let by_all = bound.keys.iter().flat_map(|keys| keys.deferred_tags(0..rows, |_| row(), &end, join_keys.as_mut()));
     tags.extend(by_all);
     tags.extend(join_keys.iter().flat_map(|join_keys| join_keys.deferred_tags(None)));
