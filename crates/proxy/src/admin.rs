@@ -1,4 +1,4 @@
-//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW CONFIG, SHOW RULES, RELOAD, EXPLAIN CACHE, FRESHET BYPASS and FRESHET MEMORY.
+//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW CONFIG, SHOW RULES, RELOAD, EXPLAIN CACHE, EXPLAIN LAST STATEMENT, FRESHET BYPASS and FRESHET MEMORY.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,6 +10,7 @@ use freshet_types::{Catalog, Reason};
 use crate::latency::Histogram;
 use crate::rules::Who;
 use crate::session::context::Context;
+use crate::session::last::{LastStatement, Met};
 use crate::shared::Shared;
 use crate::statement::registry::NormalizedQuery;
 use crate::statement::report::QueryReport;
@@ -29,6 +30,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) hides: &'a dyn Fn(&NormalizedQuery, &ReadSet, &Catalog) -> bool,
     /// MySQL and MariaDB: its quoting modes.
     pub(crate) modes: Modes,
+    /// Its last statement; None: there was none, or nobody asks for it.
+    pub(crate) last: Option<LastStatement>,
 }
 
 /// The rows of an answer.
@@ -73,7 +76,9 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
             "ttl_seconds",
         ],
         Admin::ShowAdvice => &["digest", "query", "passed", "database_seconds", "reason", "detail", "remedy"],
-        Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
+        Admin::ShowStatus | Admin::ExplainCache(_) | Admin::ExplainLast | Admin::Bypass(_) | Admin::Memory(_) => {
+            &["name", "value"]
+        }
         // The first four are PgBouncer's.
         Admin::ShowConfig => &["key", "value", "default", "changeable", "source", "after_restart"],
         Admin::ShowRules => &["rule", "conditions", "action", "matches", "since"],
@@ -93,8 +98,10 @@ pub(crate) fn is_admin(shared: &Shared, user: &str) -> bool {
 /// The answer to a statement.
 pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, String>) -> Result<Table, AdminError> {
     let admin = admin.as_ref().map_err(|message| AdminError { sqlstate: "42601", message: message.clone() })?;
-    if let Admin::ExplainCache(query) = admin {
-        return explain(shared, asker, query);
+    match admin {
+        Admin::ExplainCache(query) => return explain(shared, asker, query),
+        Admin::ExplainLast => return Ok(explain_last(asker.last.as_ref())),
+        _ => {}
     }
     // These show other users' statements, or change what all sessions get. SET ROLE does not matter here, and SET SESSION AUTHORIZATION is only for
     // superusers: the session user is checked, who could undo both.
@@ -114,7 +121,7 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
             Table { columns: columns(admin), rows: shared.rules.shown().into_iter().map(Vec::from).collect() }
         }
         Admin::Reload => reload(shared, asker)?,
-        Admin::ShowStatus | Admin::ExplainCache(_) => status(shared),
+        Admin::ShowStatus | Admin::ExplainCache(_) | Admin::ExplainLast => status(shared),
         // Answered by the family.
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) | Admin::Stats(_) => {
             Table { columns: columns(admin), rows: Vec::new() }
@@ -283,6 +290,34 @@ fn table_of_pairs(pairs: Vec<(&str, String)>) -> Table {
         columns: columns(&Admin::ShowStatus),
         rows: pairs.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
     }
+}
+
+/// What the session's last statement met.
+fn explain_last(last: Option<&LastStatement>) -> Table {
+    let Some(LastStatement { query, met }) = last else {
+        return table_of_pairs(vec![("outcome", "none".to_owned())]);
+    };
+    let mut pairs = Vec::new();
+    if let Some(query) = query {
+        pairs.extend([("digest", query.digest_text()), ("query", query.text.to_string())]);
+    }
+    let outcome = match met {
+        Met::Hit => "hit",
+        Met::Fill => "fill",
+        Met::Pass(Reason::Refused) => "refused",
+        Met::Pass(_) => "pass",
+    };
+    pairs.push(("outcome", outcome.to_owned()));
+    let reason = match met {
+        Met::Hit => None,
+        Met::Fill => query.as_ref().and_then(|query| query.not_cached()),
+        Met::Pass(reason) => Some(reason.clone()),
+    };
+    if let Some(reason) = reason {
+        pairs.extend([("reason", reason.label().to_owned()), ("detail", reason.to_string())]);
+        pairs.extend(reason.remedy().map(|remedy| ("remedy", remedy)));
+    }
+    table_of_pairs(pairs)
 }
 
 fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, AdminError> {

@@ -126,6 +126,8 @@ fn admin_statements() {
         admin("explain cache SELECT 'a;b' FROM t;"),
         Some(Ok(Admin::ExplainCache("SELECT 'a;b' FROM t".to_owned())))
     );
+    assert_eq!(admin("Explain last statement;"), Some(Ok(Admin::ExplainLast)));
+    assert!(admin("EXPLAIN last").is_none() && admin("EXPLAIN last name").is_none());
     assert_eq!(admin("FRESHET BYPASS ON"), Some(Ok(Admin::Bypass(true))));
     assert_eq!(admin("/* x */ freshet bypass off ;"), Some(Ok(Admin::Bypass(false))));
     assert_eq!(admin("FRESHET MEMORY 1048576;"), Some(Ok(Admin::Memory(1 << 20))));
@@ -134,6 +136,7 @@ fn admin_statements() {
         "SHOW FRESHET",
         "SHOW CACHES x",
         "EXPLAIN CACHE ;",
+        "EXPLAIN LAST STATEMENT x",
         "SHOW PROXIED QUERIES; SELECT 1",
         "FRESHET BYPASS",
         "FRESHET BYPASS 1",

@@ -137,6 +137,7 @@ fn answers_to_sql_commands() -> Result<()> {
         ("SHOW FRESHET QUERIES", columns("Admin::ShowQueries")?),
         ("SHOW ADVICE", columns("Admin::ShowAdvice")?),
         ("SHOW FRESHET STATUS", pairs(between(&source, "fn status(", "fn table_of_pairs(")?)),
+        ("EXPLAIN LAST STATEMENT", pairs(between(&source, "fn explain_last(", "fn explain(")?)),
         ("EXPLAIN CACHE", pairs(source.split_once("fn explain(").context("explain")?.1)),
     ] {
         same(command, &first_column(chapter(&page, command)?).map(str::to_owned).collect(), &program)?;

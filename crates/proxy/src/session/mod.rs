@@ -5,6 +5,7 @@ pub(crate) mod body;
 pub(crate) mod commit_wait;
 pub(crate) mod context;
 pub(crate) mod fill;
+pub(crate) mod last;
 pub(crate) mod lookup;
 pub(crate) mod moving;
 pub(crate) mod verify;

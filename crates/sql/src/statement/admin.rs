@@ -34,6 +34,8 @@ pub enum Admin {
     Reload,
     /// `EXPLAIN CACHE <query>`: the query's text.
     ExplainCache(String),
+    /// `EXPLAIN LAST STATEMENT`
+    ExplainLast,
     /// `FRESHET BYPASS ON` (true) and `FRESHET BYPASS OFF`
     Bypass(bool),
     /// `FRESHET MEMORY <bytes>`
@@ -81,6 +83,10 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
     let object = word();
     let (statement, usage) = match () {
         () if explain && is(object, "cache") => return Some(explained(&tokens)),
+        // `EXPLAIN last` describes a table on MySQL and MariaDB.
+        () if explain && is(object, "last") && is(word(), "statement") => {
+            (Some(Admin::ExplainLast), "EXPLAIN LAST STATEMENT")
+        }
         () if show && is(object, "caches") => (Some(Admin::ShowCaches), "SHOW CACHES"),
         () if show && is(object, "config") => (Some(Admin::ShowConfig), "SHOW CONFIG"),
         () if show && is(object, "rules") => (Some(Admin::ShowRules), "SHOW RULES"),

@@ -9,6 +9,7 @@ mod dashboard;
 mod databases;
 mod drain;
 mod entries;
+mod last;
 mod logs;
 mod memory;
 mod otlp;

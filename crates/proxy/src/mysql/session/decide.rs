@@ -151,9 +151,8 @@ impl Session {
         if !self.watermark.committed().is_empty() {
             self.settle_committed();
         }
-        self.looked_up_at = self.now();
-        let mut found =
-            self.shared.look_up(&self.key, self.watermark.get(), self.looked_up_at, |body| Ok(answers(body)));
+        let now = self.now();
+        let mut found = self.shared.look_up(&self.key, self.watermark.get(), now, |body| Ok(answers(body)));
         if let Decision::Hit(entry) = &found
             && let Err(reason) = self.check_snapshot_and_tables(&entry.payload)
         {
@@ -165,6 +164,7 @@ impl Session {
             Decision::Pass(Reason::Fence | Reason::Watermark | Reason::NotYetApplied) => self.shared.want_log_end(),
             Decision::Pass(_) | Decision::Wait(_) => {}
             Decision::Hit(entry) => {
+                self.last.looked_up_at = now;
                 self.patience.gain();
                 if self.watermark.take_behind_passed() {
                     entry.payload.source.query.figures.hits_after_pass.fetch_add(1, Relaxed);
@@ -193,9 +193,12 @@ impl Session {
     fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Found {
         write_key(&mut self.key, context, self.server.shaping, execution);
         let accepts = |body: &Body| Ok(!body.source.query.template.names_relations());
-        self.looked_up_at = self.now();
-        match self.shared.look_up(&self.key, self.watermark.get(), self.looked_up_at, accepts) {
-            Decision::Hit(entry) => Decision::Hit(entry),
+        let now = self.now();
+        match self.shared.look_up(&self.key, self.watermark.get(), now, accepts) {
+            Decision::Hit(entry) => {
+                self.last.looked_up_at = now;
+                Decision::Hit(entry)
+            }
             _ => Decision::Fill(()),
         }
     }

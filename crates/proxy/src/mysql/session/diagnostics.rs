@@ -184,6 +184,12 @@ impl Replay {
         is_there
     }
 
+    /// The command of the last hit, and what its answer is; None: the server has executed something since.
+    pub(crate) fn last_hit(&self) -> Option<(&[u8], Kind)> {
+        let kind = self.kind.filter(|_| !self.rows_only)?;
+        Some((&self.command, kind))
+    }
+
     /// Remembers this command.
     pub(crate) fn is_of(&self, packet: &[u8]) -> bool {
         self.command == packet
@@ -330,7 +336,7 @@ impl Session {
         if !matches!(self.allowed(), Allowed::Cache(_)) {
             return false;
         }
-        self.looked_up_at = self.now();
+        self.last.looked_up_at = self.now();
         self.put_kept(&found.frames, found.status_places, false);
         self.count_served(found.frames.len());
         self.replay.remember(packet, Kind::Query);
@@ -401,7 +407,7 @@ impl Session {
 }
 
 /// The statement of an execution.
-fn number_in(command: &[u8], kind: Kind) -> Option<u32> {
+pub(crate) fn number_in(command: &[u8], kind: Kind) -> Option<u32> {
     let bytes = command.get(NUMBER).filter(|_| kind != Kind::Query)?;
     bytes.first_chunk().map(|number| u32::from_le_bytes(*number))
 }

@@ -111,7 +111,7 @@ impl Session {
         let Some(statement) =
             number.and_then(|number| self.server.prepareds.get_mut(number)).map(|p| p.statement.clone())
         else {
-            self.count_passed(&Reason::UnknownStatement);
+            self.note_passed(None, &Reason::UnknownStatement);
             self.replay_hit(&[]).await?;
             // Connectors send an execution directly after its prepare, which may fail.
             let unprepared = self.server.prepareds.are_all();
@@ -164,11 +164,13 @@ impl Session {
             self.at_hand.unread.clone_from(&prepared.unread);
             prepared.statement.clone().ok()
         });
+        let refusal = statement.as_ref().and_then(|statement| statement.query.template.refusal());
+        self.last.passes(statement.as_ref(), refusal.unwrap_or(&Reason::MessageShape));
         self.pass_large(command, statement.as_ref(), false).await
     }
 
     async fn execute_unknown(&mut self, command: Command, reason: &Reason) -> Result<(), SessionError> {
-        self.count_passed(reason);
+        self.note_passed(None, reason);
         self.replay_hit(&[]).await?;
         self.pass_large(command, None, false).await
     }

@@ -80,6 +80,7 @@ use crate::server::access::Incoming;
 use crate::server::sessions::{About, Link};
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
+use crate::session::last::Last;
 use crate::session::wait_queue::Patience;
 
 /// Why a session ended, if the client did not end it.
@@ -140,8 +141,7 @@ struct Session {
     at_hand: AtHand,
     /// Buffer for keys.
     key: Vec<u8>,
-    /// When the current hit was first looked up.
-    looked_up_at: Nanos,
+    last: Last,
 }
 
 /// Serves a connection from its first byte to its end.
@@ -202,7 +202,7 @@ impl Session {
             answer: LastAnswer::default(),
             at_hand: AtHand::default(),
             key: Vec::with_capacity(256),
-            looked_up_at: 0,
+            last: Last::default(),
         };
         session.logged_in();
         session
@@ -254,7 +254,7 @@ impl Session {
 
     /// So many bytes from the cache are in the output; how long that took.
     fn count_served(&self, bytes: usize) -> Took {
-        let took = Took::from(self.now().saturating_sub(self.looked_up_at));
+        let took = Took::from(self.now().saturating_sub(self.last.looked_up_at));
         self.shared.metrics.count_hits(self.worker, (1, bytes), took);
         took
     }

@@ -75,6 +75,10 @@ impl Prepareds {
         self.last = None;
     }
 
+    pub(crate) fn get(&self, number: u32) -> Option<&Prepared> {
+        self.by_number.get(&self.number_of(number)?)
+    }
+
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Prepared> {
         let number = self.number_of(number)?;
         self.by_number.get_mut(&number)

@@ -14,6 +14,7 @@ use freshet_wire::mysql::statement::{Bound, Query};
 use crate::admin::Asker;
 use crate::mysql::admin;
 use crate::mysql::session::answer::Fill;
+use crate::mysql::session::diagnostics::number_in;
 use crate::mysql::session::execution::{Execution, Found, Joined, parameters};
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
@@ -23,6 +24,7 @@ use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::{Session, SessionError};
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
+use crate::session::last::LastStatement;
 use crate::session::lookup::Decision;
 use crate::statement::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
 
@@ -80,7 +82,7 @@ impl Session {
 
     /// Handles a statement that is too long to be analysed: only its words are parsed while it is forwarded.
     async fn query_long(&mut self, command: Command) -> Result<(), SessionError> {
-        self.count_passed(&Reason::TooLong);
+        self.note_passed(None, &Reason::TooLong);
         self.replay_hit(&[]).await?;
         self.client.receive_at_least(HEADER_BYTES + HEAD_BYTES).await?;
         let bytes = self.client.input.bytes();
@@ -115,7 +117,10 @@ impl Session {
                 self.client.input.consume(command.header.packet_bytes());
                 Ok(())
             }
-            Decision::Fill(fill) => self.send_and_take(statement, Some(fill), command, kind).await,
+            Decision::Fill(fill) => {
+                self.last.fills(statement.as_ref());
+                self.send_and_take(statement, Some(fill), command, kind).await
+            }
             Decision::Pass(reason) => {
                 self.note_passed(statement.as_ref(), &reason);
                 self.at_hand.passed_for = reason.label();
@@ -278,10 +283,13 @@ impl Session {
         loop {
             let generation = self.shared.waits.generation();
             let found = self.look_up(context, execution);
-            self.looked_up_at = *since.get_or_insert(self.looked_up_at);
             match found {
-                Decision::Hit(entry) => return self.answer_found(&entry, packet, kind),
+                Decision::Hit(entry) => {
+                    self.last.looked_up_at = since.unwrap_or(self.last.looked_up_at);
+                    return self.answer_found(&entry, packet, kind);
+                }
                 Decision::Fill(()) => {
+                    since.get_or_insert_with(|| self.now());
                     // The look-up waits for one fill, not for one after the other.
                     if joined || !self.join().await {
                         return Decision::Fill(Joined(joined));
@@ -289,6 +297,7 @@ impl Session {
                     joined = true;
                 }
                 Decision::Pass(reason) => {
+                    since.get_or_insert_with(|| self.now());
                     due = self.worth_waiting_until(&reason, due);
                     let Some(due) = due else { return Decision::Pass(reason) };
                     if !self.wait_for_position(generation, due).await {
@@ -379,23 +388,41 @@ impl Session {
     }
 
     /// Answers a statement that a rule refuses; false: none does.
-    pub(crate) fn refuse_by_rule(&mut self, statement: &Statement) -> bool {
+    pub(crate) fn refuse_by_rule(&mut self, statement: &Arc<Statement>) -> bool {
         let Some(message) = self.shared.rules.refusal(statement.query.subject(), &self.server.who()) else {
             return false;
         };
         self.at_hand.trace = None;
-        self.count_passed(&Reason::Refused);
-        statement.query.note_passed(&Reason::Refused);
+        self.note_passed(Some(statement), &Reason::Refused);
         put_error(self.client.output.buffer(), &mut 1, TABLE_ACCESS_DENIED, Some("42000"), &message);
         true
     }
 
     /// Counts a statement that passes.
-    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, reason: &Reason) {
+    pub(crate) fn note_passed(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
         self.count_passed(reason);
+        self.last.passes(statement, reason);
         if let Some(statement) = statement {
             statement.query.note_passed(reason);
         }
+    }
+
+    /// The last statement, for EXPLAIN LAST STATEMENT.
+    fn last_statement(&self) -> Option<LastStatement> {
+        if self.last.looked_up_at == 0 {
+            return self.last.sent();
+        }
+        Some(LastStatement::hit(self.statement_of_hit().map(|statement| statement.query.clone())))
+    }
+
+    /// The statement of the last hit, if the server may have to execute it still.
+    fn statement_of_hit(&self) -> Option<Arc<Statement>> {
+        let (packet, kind) = self.replay.last_hit()?;
+        if kind == Kind::Query {
+            let query = Query::parse(packet.get(HEADER_BYTES..)?, self.capabilities()).ok()?;
+            return self.statement(freshet_sql::without_outer_comments(query.text)).ok();
+        }
+        self.server.prepareds.get(number_in(packet, kind)?)?.statement.clone().ok()
     }
 
     /// Answers a statement for Freshet itself.
@@ -417,7 +444,8 @@ impl Session {
             read_set.names(catalog, |name| temporaries.hide(name))
         };
         let modes = self.modes();
-        let asker = Asker { who: self.server.who(), context, obstacle, hides: &hides, modes };
+        let last = if matches!(admin, Ok(Admin::ExplainLast)) { self.last_statement() } else { None };
+        let asker = Asker { who: self.server.who(), context, obstacle, hides: &hides, modes, last };
         let answer = admin::answer(&self.shared, &asker, admin);
         let shape = Shape { capabilities: self.server.about.capabilities, status: self.status, form };
         let out = self.client.output.buffer();

@@ -418,13 +418,14 @@ impl Session {
 
     /// Counts a statement that passes, under its own reason if it has one, else under `otherwise`. Returns the label of the reason.
     pub(crate) fn note_passed(
-        &self,
+        &mut self,
         statement: Option<&Arc<Statement>>,
         nature: &Nature,
         otherwise: &Reason,
     ) -> &'static str {
         let reason = nature.refusal.as_ref().unwrap_or(otherwise);
         self.count_passed(reason);
+        self.last.passes(statement, reason);
         if let Some(statement) = statement {
             statement.query.note_passed(reason);
         }

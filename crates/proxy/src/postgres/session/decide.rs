@@ -20,6 +20,7 @@ use crate::postgres::session::unit::{Answer, Fill};
 use crate::postgres::session::{Known, Session};
 use crate::session::body::Body;
 use crate::session::fill::{self, Miss};
+use crate::session::last::LastStatement;
 use crate::session::lookup::Decision;
 use crate::session::moving::Limits;
 use crate::statement::registry::{NormalizedQuery, Statement};
@@ -111,7 +112,7 @@ impl Session {
         let now = self.now();
         match self.shared.look_up(&self.key, self.watermark.get(), now, accepts) {
             Decision::Hit(entry) => {
-                self.looked_up_at = self.waiting.since().unwrap_or(now);
+                self.last.looked_up_at = self.waiting.since().unwrap_or(now);
                 let figures = &entry.payload.source.query.figures;
                 match self.prefetch.hit() {
                     Behind::Write => figures.hits_after_own_write.fetch_add(1, Relaxed),
@@ -247,6 +248,16 @@ impl Session {
         }
     }
 
+    /// The last statement, for EXPLAIN LAST STATEMENT.
+    fn last_statement(&self) -> Option<LastStatement> {
+        if self.last.looked_up_at == 0 {
+            return self.last.sent();
+        }
+        // The look-up of this command as a `Query` has replaced the key of the hit.
+        let entry = self.shared.cache.peek(&self.key);
+        Some(LastStatement::hit(entry.map(|entry| entry.payload.source.query.clone())))
+    }
+
     /// Appends the answer to an admin statement, without `ReadyForQuery`.
     pub(crate) fn answer_admin(&mut self, admin: &Result<Admin, String>, describe: bool) -> Step {
         if !self.is_idle() {
@@ -270,6 +281,7 @@ impl Session {
             },
             hides: &|query: &NormalizedQuery, _: &ReadSet, _: &Catalog| self.hides(query),
             modes: Modes::NONE,
+            last: if matches!(admin, Ok(Admin::ExplainLast)) { self.last_statement() } else { None },
         };
         match admin::answer(&self.shared, &asker, admin) {
             Ok(table) => backend::put_text_result(self.client.output(), table.columns, &table.rows, describe),

@@ -179,6 +179,8 @@ impl Session {
             let reason = reason.unwrap_or(Reason::MessageShape);
             return if groups.len() == 1 && self.arm_wait(&reason) { Ok(Step::Wait) } else { Err(reason) };
         }
+        let passes = fills.last().is_none_or(Option::is_none);
+        self.last.sends(statements.last(), passes.then(|| reason.unwrap_or(Reason::MessageShape)));
         self.fill_batch(groups, &statements, fills, messages);
         Ok(Step::Done)
     }

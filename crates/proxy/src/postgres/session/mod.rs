@@ -93,6 +93,7 @@ use crate::postgres::session::way::Way;
 use crate::server::sessions::Link;
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
+use crate::session::last::Last;
 
 pub(crate) use own::first_question;
 pub(crate) use startup::serve;
@@ -128,8 +129,7 @@ struct Session {
     way: Way,
     /// Buffer for keys.
     key: Vec<u8>,
-    /// When the current hit was first looked up.
-    looked_up_at: Nanos,
+    last: Last,
 }
 
 impl Session {
@@ -252,7 +252,7 @@ impl Session {
     fn count_hits<'a>(&mut self, entries: impl Iterator<Item = &'a Body>, count: usize, bytes: usize) {
         self.server.settings.is_used = true;
         self.prefetch.note_hit();
-        let took = Took::from(self.now().saturating_sub(self.looked_up_at));
+        let took = Took::from(self.now().saturating_sub(self.last.looked_up_at));
         self.shared.metrics.count_hits(self.worker, (count, bytes), took);
         let is_observed = self.shared.settings.query_log.wants(took.nanos);
         let parent = if is_observed { self.client.take_trace() } else { None };

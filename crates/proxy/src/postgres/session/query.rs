@@ -97,6 +97,7 @@ impl Session {
             (Allowed::Cache { .. }, None) => match self.begin_fill_of(&statement, &nature, execution) {
                 Ok(fill) => {
                     self.fill_query(message, fill, &nature);
+                    self.last.fills(Some(&statement));
                     return Step::Done;
                 }
                 Err(reason) if self.arm_wait(&reason) => return Step::Wait,

@@ -24,6 +24,7 @@ use crate::postgres::session::{Session, SessionError};
 use crate::server::access::Incoming;
 use crate::server::databases::Databases;
 use crate::server::sessions::{About, Link};
+use crate::session::last::Last;
 
 /// Serves a connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: usize) {
@@ -110,7 +111,7 @@ impl Session {
             waiting: Waiting::default(),
             way: Way::default(),
             key: Vec::with_capacity(frame::HEADER_BYTES * 64),
-            looked_up_at: 0,
+            last: Last::default(),
         }
     }
 }
