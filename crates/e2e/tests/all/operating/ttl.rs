@@ -1,6 +1,7 @@
 //! Rules with `ttl`: what changes do not invalidate is served for a time, and for that time only.
 
 use anyhow::{Context, Result, ensure};
+use freshet_testbed::Settings;
 
 use super::configuration::{File, start};
 use super::{SCHEMA, rows};
@@ -25,6 +26,15 @@ fn until_same(mut ask: impl FnMut() -> Result<String>) -> Result<String> {
     Ok(last)
 }
 
+/// A read may pass while the stream is behind. What is cached comes again then; had it been invalidated, another would.
+fn until_is(cached: &str, mut ask: impl FnMut() -> Result<String>) -> Result<()> {
+    eventually(PATIENCE, || {
+        let answer = ask()?;
+        ensure!(answer == cached, "{cached} was invalidated: {answer}");
+        Ok(())
+    })
+}
+
 /// No two answers are the same.
 fn never_same(mut ask: impl FnMut() -> Result<String>) -> Result<()> {
     let mut last = ask()?;
@@ -37,7 +47,8 @@ fn never_same(mut ask: impl FnMut() -> Result<String>) -> Result<()> {
 
 #[test]
 fn on_postgres() -> Result<()> {
-    let database = Database::shared(Version::V18)?;
+    // Roles of other tests flush the caches of a server.
+    let database = Database::create(Version::V18.start(&Settings::default())?)?;
     database.run(SCHEMA)?;
     database.run(
         "create unlogged table note (id int primary key, v int); insert into note values (1, 1);
@@ -54,7 +65,8 @@ fn on_postgres() -> Result<()> {
     // A change does not invalidate it, and the session does not see its own.
     client.run("insert into note values (2, 2)")?;
     let mut other = pair.connect()?;
-    ensure!(client.value(CLOCK)? == cached && other.value(CLOCK)? == cached, "it was invalidated");
+    until_is(&cached, || client.value(CLOCK))?;
+    until_is(&cached, || other.value(CLOCK))?;
     ensure!(pair.freshet.metrics()?.count("freshet_ttl_hits_total") > 2);
     never(&pair, &mut client, &cached)?;
     shown(&mut client)?;
@@ -100,7 +112,7 @@ fn never(pair: &Pair, client: &mut RawClient, cached: &str) -> Result<()> {
     ensure!(client.value(set)? == "7168" && pair.connect()?.value(set)? != "7168", "the setting of another session");
     // A transaction that has written.
     client.run("begin")?;
-    ensure!(client.value(CLOCK)? == cached, "a transaction that has not written");
+    until_is(cached, || client.value(CLOCK)).context("a transaction that has not written")?;
     client.run("update film set title = 'x' where id = 2")?;
     never_same(|| client.value(CLOCK))?;
     client.run("rollback")?;
@@ -122,7 +134,7 @@ fn shown(client: &mut RawClient) -> Result<()> {
     let explained = format!("{:?}", rows(&client.query("explain cache select clock_timestamp(), pg_backend_pid()")?));
     ensure!(explained.contains("cannot overrule: function pg_backend_pid"), "{explained}");
     let rules = rows(&client.query("show rules")?);
-    ensure!(rules[1][2] == "ttl = '3600s'" && rules[0][2] == "ttl = '0.2s'", "{rules:?}");
+    ensure!(rules[1][2] == "ttl = '3600s'" && rules[0][2] == "ttl = '2s'", "{rules:?}");
     let queries = rows(&client.query("show freshet queries")?);
     let of = |text: &str| queries.iter().find(|row| row[1] == text).and_then(|row| row.last()).cloned();
     ensure!(of(CLOCK).as_deref() == Some("3600"), "{queries:?}");
@@ -143,7 +155,9 @@ fn of_mysql(kind: mysql::Kind) -> Result<()> {
     let file = File::new(&format!("ttl-{kind:?}.toml"), RULES)?;
     let schema =
         "create table film (id int primary key, title varchar(20) not null); insert into film values (1, 'film 1')";
-    let pair = mysql::Pair::over(mysql::Database::shared(kind)?, schema, &["--config", file.path()])?;
+    // What other tests define on a server makes Freshet read results again.
+    let own = mysql::Database::create(kind.start(&mysql::Kind::settings())?)?;
+    let pair = mysql::Pair::over(own, schema, &["--config", file.path()])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -151,7 +165,9 @@ fn of_mysql(kind: mysql::Kind) -> Result<()> {
     let mut client = pair.connect()?;
     let cached = until_same(|| client.value(clock))?;
     client.run("update film set title = 'new'")?;
-    ensure!(client.value(clock)? == cached && pair.connect()?.value(clock)? == cached, "it was invalidated");
+    let mut other = pair.connect()?;
+    until_is(&cached, || client.value(clock))?;
+    until_is(&cached, || other.value(clock))?;
     ensure!(pair.freshet.metrics()?.count("freshet_ttl_hits_total") > 2);
     let prepared = client.prepare("select sysdate(6), title from film where id = ?")?;
     until_same(|| Ok(format!("{:?}", client.execute(prepared, &[Value::Integer(1)])?.rows())))?;
@@ -170,7 +186,8 @@ fn of_mysql(kind: mysql::Kind) -> Result<()> {
     let mut set = pair.connect()?;
     set.run("set timestamp = 1000000000")?;
     let theirs = set.value(now)?;
-    ensure!(theirs.starts_with("2001-09-0") && client.value(now)? == cached, "{theirs}");
+    ensure!(theirs.starts_with("2001-09-0"), "{theirs}");
+    until_is(&cached, || client.value(now))?;
     // Its time ends.
     let brief = "select sysdate(6) as briefly from film";
     let before = until_same(|| client.value(brief))?;
