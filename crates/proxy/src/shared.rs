@@ -34,6 +34,7 @@ use crate::statement::registry::{NormalizedQuery, Registry};
 pub(crate) mod key_queries;
 mod log_end;
 mod log_lag;
+mod observers;
 
 pub use crate::clock::Clock;
 pub use key_queries::KeyQueries;

@@ -4,8 +4,8 @@ use freshet_sql::TraceParent;
 use freshet_types::Dialect;
 
 use crate::mysql::session::Session;
-use crate::server::query_log::{Record, Who};
-use crate::server::traces::{Answered, AnsweredBy, Origin};
+use crate::server::query_log::Who;
+use crate::server::traces::Answered;
 
 impl Session {
     /// A statement was answered, after long enough for the query log or while there are spans.
@@ -17,15 +17,8 @@ impl Session {
             let (user, database) = (about.user.clone(), self.server.who().database.to_owned());
             Who { id: self.server.link.id, user, database, address: self.client.socket().peer_ip() }
         };
-        let Answered { query, took, outcome, .. } = *answered;
-        let hit = if let AnsweredBy::Hit(bytes) = outcome { Some(bytes) } else { None };
-        let settings = &self.shared.settings;
-        settings.query_log.note(took, || Record { who: who(), query: query.clone(), took, hit });
-        settings.traces.note(answered, || Origin {
-            who: who(),
-            dialect: if about.version.is_mariadb { Dialect::MariaDb } else { Dialect::MySql },
-            upstream: settings.upstream.as_str().into(),
-        });
+        let dialect = if about.version.is_mariadb { Dialect::MariaDb } else { Dialect::MySql };
+        self.shared.observe(answered, dialect, who);
     }
 
     /// The text of the command at hand has comments around it, which may name its trace.

@@ -4,8 +4,8 @@ use freshet_sql::TraceParent;
 use freshet_types::Dialect;
 
 use crate::postgres::session::Session;
-use crate::server::query_log::{Record, Who};
-use crate::server::traces::{Answered, AnsweredBy, Origin};
+use crate::server::query_log::Who;
+use crate::server::traces::Answered;
 
 impl Session {
     /// A statement was answered, after long enough for the query log or while there are spans.
@@ -16,15 +16,7 @@ impl Session {
             let (user, database) = (about.user.clone(), about.database.clone());
             Who { id: self.link.id, user, database, address: about.client.map(|(_, peer)| peer.ip()) }
         };
-        let Answered { query, took, outcome, .. } = *answered;
-        let hit = if let AnsweredBy::Hit(bytes) = outcome { Some(bytes) } else { None };
-        let settings = &self.shared.settings;
-        settings.query_log.note(took, || Record { who: who(), query: query.clone(), took, hit });
-        settings.traces.note(answered, || Origin {
-            who: who(),
-            dialect: Dialect::Postgres,
-            upstream: settings.upstream.as_str().into(),
-        });
+        self.shared.observe(answered, Dialect::Postgres, who);
     }
 
     /// The text that the client has sent has comments around it: they may name the trace of what comes next. It is taken when that is answered
