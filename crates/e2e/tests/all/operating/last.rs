@@ -87,14 +87,10 @@ fn on_postgres(version: Version) -> Result<()> {
     c.expect_silence()
 }
 
-#[test]
-fn on_mysql() -> Result<()> {
-    of_mysql(mysql::Kind::Mysql)
-}
+mod on_mysql_family {
+    use super::of_mysql;
 
-#[test]
-fn on_mariadb() -> Result<()> {
-    of_mysql(mysql::Kind::Mariadb)
+    crate::mysql::support::on_both!(of_mysql);
 }
 
 fn asked_mysql(client: &mut mysql::RawClient) -> Result<Vec<Vec<String>>> {

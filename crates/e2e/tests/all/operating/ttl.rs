@@ -141,14 +141,10 @@ fn shown(client: &mut RawClient) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn on_mysql() -> Result<()> {
-    of_mysql(mysql::Kind::Mysql)
-}
+mod on_mysql_family {
+    use super::of_mysql;
 
-#[test]
-fn on_mariadb() -> Result<()> {
-    of_mysql(mysql::Kind::Mariadb)
+    crate::mysql::support::on_both!(of_mysql);
 }
 
 fn of_mysql(kind: mysql::Kind) -> Result<()> {
