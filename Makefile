@@ -20,6 +20,10 @@
 #   make apps     MediaWiki, WordPress, Redmine and a Django shop direct and through Freshet, 1 ms away, into docs/benchmarks   ARGS="--only wordpress"
 #   make docs     the documentation as a site, in target/docs/index.html
 #   make deny     licences, sources and known vulnerabilities of the dependencies (deny.toml)
+#   make packages   deb, rpm and tar of one static binary, in target/packages
+#   make test-packages   installs them into a clean Debian root: configured, started, upgraded, removed
+#   make release   all that a release consists of, with check sums and a bill of materials      ARGS=--draft
+#   make test-chart   renders the Helm chart and validates its manifests
 #   make setup    what the tests need, without running them
 
 SHELL := /bin/bash
@@ -44,7 +48,7 @@ FRESHET_BENCH := FRESHET_BIN=$(FRESHET_RELEASE) $(TARGET_DIR)/release/freshet-be
 export FRESHET_BIN
 WITH_FAULTS := --features freshet/fault-injection --locked
 
-.PHONY: demo test test-long docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
+.PHONY: demo test test-long docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages packages test-packages test-chart release
 
 setup: setup-packages
 	script/setup test
@@ -151,6 +155,22 @@ deny:
 
 bench-traces:
 	$(CARGO) bench --package freshet-cache --bench traces --locked -- $(or $(ARGS),--output $(CURDIR)/docs/benchmarks/traces.md)
+
+packages:
+	script/build-release
+	script/package
+
+release:
+	script/release $(ARGS)
+
+test-packages: packages test-chart
+	script/test-packages
+	script/container test
+
+test-chart:
+	[ -x $(TARGET_DIR)/tools/chart/bin/python ] || python3 -m venv $(TARGET_DIR)/tools/chart
+	$(TARGET_DIR)/tools/chart/bin/pip install --quiet helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
+	$(TARGET_DIR)/tools/chart/bin/python script/test-chart
 
 bench-setup:
 	script/setup bench

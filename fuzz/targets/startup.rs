@@ -4,7 +4,7 @@
 
 use freshet_fuzz::{bounded, cuts};
 use freshet_wire::postgres::startup::{
-    PACKET_BYTES_MAX, Session, Startup, packet_bytes, parse, set_minor, with_database,
+    PACKET_BYTES_MAX, Replication, Session, Startup, packet_bytes, parse, set_minor, with_database,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -45,7 +45,11 @@ fn simply(packet: &[u8]) -> Session<'_> {
         minor: u16::from_be_bytes([packet[6], packet[7]]),
         user: value(b"user").unwrap_or_default(),
         database: value(b"database").unwrap_or_default(),
-        replication: value(b"replication").is_some_and(|v| ![&b"false"[..], b"off", b"no", b"0"].contains(&v)),
+        replication: match value(b"replication") {
+            None | Some(b"false" | b"off" | b"no" | b"0") => Replication::No,
+            Some(b"database") => Replication::Logical,
+            Some(_) => Replication::Physical,
+        },
         options: pairs.iter().map(|(name, _)| *name).filter(|name| name.starts_with(b"_pq_.")).collect(),
     }
 }

@@ -100,7 +100,7 @@ fn told(bound: &Bound, rows: u64) -> HashSet<TableId> {
 }
 
 fn catalog() -> Catalog {
-    let column = |name: &str, value_type| Column { name: name.into(), value_type, generated: false };
+    let column = |name: &str, value_type| Column { name: name.into(), value_type, generated: false, composite: None };
     let table = |id, name: &str, kind| Table {
         id: TableId(id),
         schema: "public".into(),

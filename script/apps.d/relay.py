@@ -3,6 +3,7 @@
     relay.py pg|mysql TARGET_PORT DELAY     prints its port; then, for each line of standard input, its counts as JSON
 
 A process of its own, so that the clients' work does not delay what it forwards. Connections of Freshet's own account are counted apart.
+A turn is data of the client behind data of the server: the number of turns is that of the round trips that the client waits for, however long they take.
 """
 
 import collections
@@ -68,11 +69,27 @@ class Tally:
         return int(frame[3] == 0 and frame[4:5] in (b"\x03", b"\x17"))
 
 
+class Turns:
+    """How often the client of one connection has sent behind the server; each connection begins with one."""
+
+    def __init__(self):
+        self.number, self.answered = 0, True
+
+    def sent(self):
+        self.number += self.answered
+        self.answered = False
+
+
 class Relay:
     def __init__(self, family, port, delay):
         self.family, self.port, self.delay = family, port, delay
         self.lock = threading.Lock()
         self.counts = {"sessions": 0, "statements": 0, "own_statements": 0}
+        self.last = Turns()  # those of the session that began last
+
+    def told(self):
+        with self.lock:
+            return self.counts | {"turns": self.last.number}
 
     def serve(self, listener):
         while True:
@@ -91,6 +108,7 @@ class Relay:
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tally, due, open_ends, known = Tally(self.family), collections.deque(), [client, server], False
+        turns = Turns()
         while open_ends or due:
             wait = max(0.0, due[0][0] - time.monotonic()) if due else None
             ready, _, _ = select.select(open_ends, [], [], wait)
@@ -100,16 +118,24 @@ class Relay:
                 due.append((now + self.delay, server if end is client else client, data))
                 if not data:
                     open_ends.remove(end)
-                elif end is client:
+                elif end is server:
+                    turns.answered = True
+                else:
+                    turns.sent()
                     self.note(tally, data)
                     if tally.started and not known:
                         known = True
-                        self.add("sessions", 0 if tally.own else 1)
+                        self.begins(tally, turns)
             while due and due[0][0] <= time.monotonic():
                 _, end, data = due.popleft()
                 if not data:
                     return
                 end.sendall(data)
+
+    def begins(self, tally, turns):
+        if not tally.own:
+            self.add("sessions", 1)
+            self.last = turns
 
     def note(self, tally, data):
         found = tally.count(data)
@@ -127,8 +153,7 @@ def main():
     threading.Thread(target=relay.serve, args=(listener,), daemon=True).start()
     print(listener.getsockname()[1], flush=True)
     for _ in sys.stdin:
-        with relay.lock:
-            print(json.dumps(relay.counts), flush=True)
+        print(json.dumps(relay.told()), flush=True)
 
 
 if __name__ == "__main__":

@@ -159,5 +159,5 @@ def crawl(app, run, options):
         "statements": {"direct": run.direct.statements / pages, "through": run.through.statements / pages},
         "median_ms": {side: statistics.median(got.seconds) * 1000 for side, got in (("direct", run.direct), ("through", run.through))},
         "compared": run.compared, "wrong": run.wrong, "undecided": run.undecided, "different": run.different[:20],
-        "proxied": shown["PROXIED QUERIES"], "caches": shown["CACHES"], "first_hit": first_hit(app, run.direct.relay.port, run.freshet.port),
+        "proxied": shown["PROXIED QUERIES"], "caches": shown["CACHES"], "first_hit": first_hit(app, run.direct.relay, run.through.relay, run.freshet),
     }

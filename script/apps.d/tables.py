@@ -29,8 +29,9 @@ Then content is changed {options.writes} times through Freshet, and the pages th
 - Hit ratio: of statements that read. Statements that do not (SET, BEGIN, INSERT …) pass as `not_select`
 - Statements per page: those that the database gets from the application's sessions, with what Freshet asks on them (the
   settings, the end of the log). Freshet's own connections are left out
-- First hit: time of a new session's first read, which is cached, in round trips to the database. What the application's sessions
-  send before it is not counted. Next hit: the second one
+- First hit: round trips that a new session waits for on its connection to the database until a read is answered from the cache, less those that
+  it needs direct up to that read: for the login, and for what the application's sessions send first. Direct, the read itself costs one. Next hit:
+  the same of the read after it. Round trips are counted at the relay, as changes of direction, so that other load does not change the figures
 - Redmine's tables without a key have REPLICA IDENTITY FULL, as `freshet check` advises
 - Wrong pages: what Freshet gave is neither the page before nor the page after, or does not show a change. Undecided: the page itself changes
 """

@@ -51,10 +51,10 @@ def _run(command, directory, seconds):
 
 
 class Pgbench:
-    """Custom scripts. `protocol` is simple (text) or prepared; each workload has the statements of one transaction."""
+    """Custom scripts. `protocol` is simple (text), extended (parsed each time) or prepared; each workload has the statements of one transaction."""
 
     name = "pgbench"
-    protocols = {"text": "simple", "prepared": "prepared"}
+    protocols = {"text": "simple", "extended": "extended", "prepared": "prepared"}
 
     def __init__(self, directory):
         self.directory = Path(directory)
@@ -68,6 +68,7 @@ class Pgbench:
     def script(self, workload, protocol):
         """(script, statements per transaction) of one workload."""
         lines = {
+            "point": [f"\\set id random(1, {HOT_ROWS})", POINT + ";"],
             "never-cached": [f"\\set id random(1, {HOT_ROWS})", NEVER_CACHED + ";"],
             "hundred-rows": [f"\\set id random(1, {HOT_ROWS - 99})", HUNDRED_ROWS + ";"],
             "update": [f"\\set id random(1, {HOT_ROWS})", UPDATE + ";"],

@@ -1,8 +1,8 @@
 //! Compares a target's answers with the database's own.
 //!
-//! This is done while there is no load and all its writes have had time to arrive: then both must return the same rows, byte for byte, for any query.
-//! The queries are drawn as the load draws its reads, so most of them concern cached results. A fast cache with wrong answers must not look good, so
-//! the number of wrong answers is beside every figure.
+//! Answers are compared when there is no load and all writes have had time to arrive. Then both must return the same rows, byte for byte, for any
+//! query. The queries are drawn as the load draws its reads, so most results are cached. The number of wrong answers is next to every figure, so that
+//! a fast cache with wrong answers does not look good.
 
 use anyhow::{Context, Result};
 
@@ -15,12 +15,12 @@ use crate::workload::Workload;
 
 const EXAMPLES_MAX: usize = 5;
 
-/// Asks both the same `questions`, one after the other; an error if one of them does not answer.
+/// Sends the same reads to both, one after another. It is an error if one of them does not answer.
 pub async fn compare(
     database: &Opening,
     target: &Opening,
     workload: &dyn Workload,
-    (questions, seed): (usize, u64),
+    (reads, seed): (usize, u64),
 ) -> Result<Checked> {
     let open = async |opening: &Opening| {
         Driver::open(&opening.target, &opening.statements, opening.protocol)
@@ -30,8 +30,8 @@ pub async fn compare(
     let (mut truth, mut asked) = (open(database).await?, open(target).await?);
     let mut random = Random::new(seed);
     let mut checked = Checked::default();
-    for _ in 0..questions {
-        let (statement, values) = workload.question(&mut random);
+    for _ in 0..reads {
+        let (statement, values) = workload.draw_read(&mut random);
         let described = database.statements.get(statement).context("a statement of the workload")?;
         let ask = async |driver: &mut Driver| {
             let mut rows = Vec::new();
@@ -44,8 +44,8 @@ pub async fn compare(
             }
             anyhow::Ok(rows)
         };
-        // The target first: what it is to be compared with is then the newer state, if anything still moves. And twice: what
-        // a cache did not hold before, it may hold now.
+        // The target is queried first, so that the database's answer is the newer one if rows still change. It is queried twice, so that the second
+        // answer may come from the cache.
         ask(&mut asked).await?;
         let answer = ask(&mut asked).await?;
         let right = ask(&mut truth).await?;
@@ -60,7 +60,7 @@ pub async fn compare(
     Ok(checked)
 }
 
-/// What differs, in one line. The rows are those of made-up data or of the user's own, who ran the comparison.
+/// The difference in one line. It shows rows, which are generated or belong to the user who runs the comparison.
 fn difference(name: &str, values: &[Value], answer: &[Row], right: &[Row]) -> String {
     let row =
         |rows: &[Row], other: &[Row]| rows.iter().find(|row| !other.contains(row)).map_or_else(String::new, shown);
@@ -85,7 +85,7 @@ fn shown_value(value: &Value) -> String {
 fn shown(row: &Row) -> String {
     let column = |value: &Option<Vec<u8>>| match value {
         None => "NULL".to_owned(),
-        // Binary results show as hexadecimal digits.
+        // Binary values are shown in hexadecimal.
         Some(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) if !text.contains(|c: char| c.is_control()) => text.to_owned(),
             _ => bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")),

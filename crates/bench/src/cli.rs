@@ -1,4 +1,4 @@
-//! `freshet-bench`: its arguments, and its plan.
+//! The command line of `freshet-bench`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,9 +34,9 @@ impl Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the cache at work on a throw-away PostgreSQL: the same load direct and cached
+    /// Show the effect of a cache on a throw-away PostgreSQL: the same load direct and cached
     Demo(DemoArgs),
-    /// Make a workload's tables in the database, and fill them
+    /// Create a workload's tables in the database and fill them
     Load(LoadArgs),
     /// Run a workload against one or more targets, interleaved
     #[command(args_override_self = true)]
@@ -49,7 +49,7 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
-    /// Write a page of HTML, or CSV, from the documents of one or more runs
+    /// Write an HTML page or CSV from the documents of one or more runs
     Report {
         /// The JSON documents
         #[arg(required = true)]
@@ -57,10 +57,10 @@ enum Command {
         #[command(flatten)]
         page: PageArgs,
     },
-    /// Cards of a workload's reads: inputs, outputs, throughput and latency at three levels of load, freshness
+    /// Measure the access paths of a workload's reads: inputs, outputs, throughput and latency at three levels of load, freshness
     #[command(args_override_self = true)]
     Card(Box<CardArgs>),
-    /// How much memory a cache needs for a workload: its miss ratio by size, checked by runs at two sizes
+    /// Predict the memory that a cache needs for a workload: its miss ratio by size, checked by runs at two sizes
     #[command(args_override_self = true)]
     Sizing(Box<SizingArgs>),
     /// Compare two runs, cell by cell
@@ -70,7 +70,7 @@ enum Command {
         /// The JSON document of the later run
         after: PathBuf,
     },
-    /// Run the project's own measurements on throw-away servers, and write their documents
+    /// Run the project's own measurements on throw-away servers and write their documents
     Suite(SuiteArgs),
     /// Start the installed peers in front of or beside a PostgreSQL, print their targets, and wait for Ctrl-C
     Peers {
@@ -78,7 +78,7 @@ enum Command {
         #[arg(long)]
         target: Option<Target>,
     },
-    /// Answer requests of a fixed size with answers of a fixed size: a lower bound for the time of any server
+    /// Answer each request of a fixed size with an answer of a fixed size: a lower bound for the latency of any server
     #[command(hide = true)]
     Echo {
         #[arg(long)]
@@ -94,7 +94,7 @@ enum Command {
 struct LoadArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// The target: NAME=URL, as for `run`; several are loaded one after the other
+    /// The target: NAME=URL, as for `run`; several targets are loaded one after another
     #[arg(long = "target", required = true)]
     targets: Vec<Target>,
 }
@@ -129,7 +129,7 @@ async fn dispatch(command: Command) -> Result<()> {
                 }
             }
             if entries.len() > 1 {
-                // Several may have the same workload.
+                // Several runs may have the same workload.
                 for entry in &mut entries {
                     entry.title.clone_from(&entry.name);
                 }

@@ -3,7 +3,7 @@
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::SplitMix64;
 
-/// Of 64 bits of state; any seed is a good one.
+/// A generator with 64 bits of state. Any seed is good.
 #[derive(Clone, Debug)]
 pub struct Random(SplitMix64);
 
@@ -13,7 +13,7 @@ impl Random {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
-    /// An independent generator for the `number`-th thing of its kind.
+    /// An independent generator for item `number` of its kind.
     pub fn numbered(seed: u64, number: u64) -> Self {
         let mut mixed = Self::new(seed ^ number.wrapping_mul(0xD605_1F2D_96D8_C5D1));
         Self::new(mixed.next())
@@ -35,20 +35,20 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// An index below `bound`, where index i comes up about in proportion to (i + 1)^-0.8: a few are everywhere, most
-    /// are rare. Inverse of the continuous distribution.
+    /// An index below `bound`. Index i has a share of about (i + 1)^-0.8: a few are frequent, and most are rare. It inverts the continuous
+    /// distribution.
     #[expect(clippy::cast_sign_loss, reason = "the product is never negative")]
     pub fn skewed(&mut self, bound: usize) -> usize {
         ((bound as f64 * self.fraction().powi(5)) as usize).min(bound.saturating_sub(1))
     }
 
-    /// One of a list that is not empty.
+    /// A random element of a list that is not empty.
     pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }
 }
 
-/// As the distributions of `rand_distr` want it.
+/// The interface of `rand_distr`'s distributions.
 impl rand::TryRng for Random {
     type Error = std::convert::Infallible;
 

@@ -1,7 +1,7 @@
 //! A run's results, as one JSON document.
 //!
-//! Everything in the tables is computed from this, so that an old run can be shown again or compared. `docs/guide/bench.md` describes schema and
-//! units for readers; change [`SCHEMA`] with them.
+//! Everything in the tables is computed from it, so that an old run can be shown again or compared. `docs/guide/bench.md` describes the schema and
+//! its units. Change [`SCHEMA`] with them.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ pub struct Run {
     pub schema: u32,
     /// Version of the program that measured it.
     pub program: String,
-    /// When it began, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub started: u64,
     /// The arguments, with passwords removed.
     pub command: Vec<String>,
-    /// The run ended early, by Ctrl-C or because of an error; the document has what was measured until then.
+    /// Whether the run ended early, by Ctrl-C or because of an error. The document then has the measurements so far.
     pub interrupted: bool,
     /// The client's machine.
     pub machine: Machine,
@@ -32,7 +32,7 @@ pub struct Run {
     pub targets: Vec<TargetInfo>,
     /// The method.
     pub method: Method,
-    /// The cells: one for each combination that was measured on every target.
+    /// A cell for each combination of settings, measured on every target.
     pub cells: Vec<Cell>,
 }
 
@@ -70,7 +70,7 @@ pub struct TargetInfo {
     pub version: String,
     /// Settings of the server that affect the figures.
     pub settings: BTreeMap<String, String>,
-    /// Names of the processes that were sampled, if they run on this machine: the process that listens at the target's address.
+    /// Name of the process that listens at the target's address, if it runs on this machine and was sampled.
     pub process: Option<String>,
 }
 
@@ -151,16 +151,16 @@ pub struct Load {
     pub queries: u64,
     /// Latency of transactions in nanoseconds: HdrHistogram V2, deflated, base64.
     pub latency: String,
-    /// The same for each statement of the workload.
+    /// Latency of each statement of the workload, in the same format.
     pub statements: Vec<String>,
     /// Number of rows returned or changed, for each statement of the workload.
     #[serde(default)]
     pub rows: Vec<u64>,
     /// Failed transactions by code.
     pub failures: BTreeMap<String, FailureCount>,
-    /// Open loop: how late the client itself was, in the same format.
+    /// Open loop: lateness of the client itself, in the same format.
     pub lateness: Option<String>,
-    /// Transactions that had not ended with the round: of those due in the interval (open loop), or begun before its end (closed loop).
+    /// Transactions that had not ended at the end of the round. They were due in the interval (open loop), or had begun before its end (closed loop).
     pub unfinished: u64,
     /// Number of transactions in each second.
     pub per_second: Vec<u64>,
@@ -189,22 +189,22 @@ pub struct Usage {
 /// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cache {
-    /// Statements answered from the cache.
+    /// Statements served from the cache.
     pub hits: f64,
     /// Statements sent to the database, whose results were cached.
     pub fills: f64,
     /// Statements sent to the database, whose results were not cached.
     pub passed: f64,
-    /// Entries removed, for whatever reason.
+    /// Entries removed for any reason.
     pub evictions: f64,
-    /// Of these, entries removed because their data changed; 0 if it is not reported.
+    /// Entries removed because their data changed. 0 if this is not reported.
     #[serde(default)]
     pub changed: f64,
     /// Entries at the end.
     pub entries: f64,
     /// Bytes at the end.
     pub bytes: f64,
-    /// The age, in seconds, of the cache's proof that it knows of all changes; None if it is not reported, or if there is no proof.
+    /// Age, in seconds, of the cache's proof that it knows all changes. None if this is not reported, or if there is no proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age: Option<f64>,
 }
@@ -221,7 +221,7 @@ impl Cache {
 pub struct Sample {
     /// Seconds since the round began.
     pub at: f64,
-    /// Counters since the process began; gauges unchanged.
+    /// Counters since the process began. Gauges are as they are.
     pub cache: Cache,
     /// Bytes of memory of the target's own process.
     pub memory: u64,

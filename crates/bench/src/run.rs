@@ -1,9 +1,8 @@
 //! One run: cells, rounds, and interleaved targets.
 //!
-//! A cell is a workload with its settings, a number of connections, a rate of writes and a size of the cache. Within a cell the targets are
-//! interleaved. Every second round is in reverse order, and after each pair of rounds the order is rotated, so that drift of the machine affects all
-//! equally and no target always follows the same one. After each round the document is written again: an interrupt or a crash costs one round, not
-//! the run.
+//! A cell is a workload with its settings, a number of connections, a rate of writes and a cache size. Within a cell the targets are interleaved.
+//! Every second round is in reverse order, and the order is rotated after each pair of rounds. So drift of the machine affects all targets equally,
+//! and no target always follows the same one. The document is written after each round: an interrupt or a crash costs one round, not the run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,10 +27,10 @@ use crate::statement::Effect;
 use crate::target::{Family, Target};
 use crate::workload::Workload;
 
-/// Time limit for the comparison of a round's answers: a target that does not answer must not stop the run.
+/// Time limit for the comparison of a round's answers, so that a target that does not answer does not stop the run.
 const COMPARING: Duration = Duration::from_secs(60);
 
-/// Time in seconds for statements of a replay that are late. The round ends once all are answered.
+/// Seconds for late statements of a replay. The round ends once all are answered.
 const LATE: f64 = 30.0;
 
 /// The plan of a run.
@@ -39,25 +38,25 @@ const LATE: f64 = 30.0;
 pub struct Plan {
     /// The first SQL target is the database itself.
     pub targets: Vec<Target>,
-    /// The workload; while a cell is measured, that of the cell.
+    /// The workload of the current cell.
     pub workload: Arc<dyn Workload>,
-    /// The same with each setting that is swept, each a cell. They have the same data.
+    /// The workload with each value of the swept settings, each a cell. All have the same data.
     pub workloads: Vec<Arc<dyn Workload>>,
     /// Numbers of connections, each a cell.
     pub connections: Vec<usize>,
     /// Rates of background write transactions per second, each a cell.
     pub writes: Vec<f64>,
-    /// Cache sizes, each a cell; only `None` if no size is swept.
+    /// Cache sizes, each a cell. It is one `None` if no size is swept.
     pub sizes: Vec<Option<u64>>,
     /// Commands that start targets, by the name of the target.
     pub starts: BTreeMap<String, String>,
-    /// Targets with a start command are restarted for each of their rounds.
+    /// Whether targets with a start command are restarted for each of their rounds.
     pub cold: bool,
     /// The settings that are the same for all cells.
     pub method: Method,
-    /// Number of queries in the comparison after each round; 0 for none.
+    /// Number of reads that are compared after each round; 0 for none.
     pub questions: usize,
-    /// Time limit for writes to arrive everywhere before answers are compared.
+    /// Time for writes to arrive everywhere before answers are compared.
     pub settle: Duration,
     /// The path of the document.
     pub output: PathBuf,
@@ -66,7 +65,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of one cell, without writes, sizes and comparisons.
+    /// A plan with one cell, without writes, cache sizes and comparisons.
     pub(crate) fn of_one_cell(
         workload: Arc<dyn Workload>,
         targets: Vec<Target>,
@@ -91,7 +90,7 @@ impl Plan {
         }
     }
 
-    /// The plan of a replay: its own connections up to the given number, its own pace and its own length. Its answers are not compared.
+    /// The plan of a replay. The log determines connections (up to the given number), pace and length. Answers are not compared.
     pub(crate) fn replaying(mut self) -> Self {
         let most = self.connections.iter().copied().max().unwrap_or(1);
         if let Some(replayed) = self.workload.replays(most) {
@@ -105,10 +104,10 @@ impl Plan {
     }
 }
 
-/// Runs the plan. `stop` ends it early; the document then has what was measured, and says so.
+/// Runs the plan. `stop` ends it early. The document then has the measurements so far, and says so.
 pub async fn run(plan: Plan, stop: &Arc<AtomicBool>) -> Result<Run> {
     let mut bench = Bench::prepare(plan, stop).await?;
-    // An error here is better than one after the first round.
+    // The document is saved before the first round, so that an error comes early.
     bench.save()?;
     for size in bench.plan.sizes.clone() {
         let mut running = Running::default();
@@ -145,11 +144,11 @@ struct Place {
 struct Running(BTreeMap<String, Started>);
 
 impl Running {
-    /// Starts a target, if it has a command for that.
+    /// Starts a target if it has a start command.
     async fn start(&mut self, bench: &Bench, target: &Target, size: Option<u64>) -> Result<()> {
         let name = &target.name;
         let Some(command) = bench.plan.starts.get(name) else { return Ok(()) };
-        // The old one ends first: they may use the same port.
+        // The old process is stopped first, since both may use the same port.
         self.0.remove(name);
         let started = tokio::select! {
             started = Started::run(command, size, target) => started.with_context(|| format!("starting {name}"))?,
@@ -177,7 +176,7 @@ impl Bench {
             admit(target, &plan)?;
         }
         for name in plan.starts.keys() {
-            ensure!(names.contains(name), "--start {name}=…: there is no target of that name");
+            ensure!(names.contains(name), "--start {name}=…: there is no target with this name");
         }
         for family in [Family::Postgres, Family::Mysql] {
             if let Some(database) = plan.targets.iter().find(|target| target.family() == Some(family)) {
@@ -244,8 +243,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Adds the figures of a round; returns whether there were any. A target that could not be measured does not stop the others, unless it is the
-    /// first.
+    /// Adds the figures of a round, and returns whether there were any. A target that could not be measured does not stop the others, unless it is
+    /// the first.
     fn keep(&mut self, target: &Target, round: Result<result::Round>) -> Result<bool> {
         let Some(cell) = self.document.cells.last_mut() else { return Ok(false) };
         match round {
@@ -267,7 +266,7 @@ impl Bench {
         Ok(false)
     }
 
-    /// Asks a target for its version and settings, once. If it does not answer, the run goes on.
+    /// Reads the version and settings of a target once. If it does not answer, the run continues.
     async fn describe(&mut self, target: &Target) {
         if self.document.targets.iter().all(|known| known.name != target.name) {
             let unknown = |error| TargetInfo {
@@ -281,7 +280,7 @@ impl Bench {
         }
     }
 
-    /// They are looked up each time, since targets may have been restarted.
+    /// The processes are looked up each time, since targets may have been restarted.
     fn processes(&self) -> Vec<Process> {
         sample::processes(&self.plan.targets)
     }
@@ -314,7 +313,7 @@ impl Bench {
         };
         let observer = Observer::start(target, &self.processes())?;
         let outcome = load::run(round, Arc::clone(&observer) as Arc<dyn Marks>, Arc::clone(&self.stop)).await;
-        // It joins a thread that may wait for counters; Ctrl-C must have an effect meanwhile.
+        // The call joins a thread that may wait for counters. It must not block Ctrl-C.
         let observed = tokio::task::spawn_blocking(move || observer.finish()).await??;
         let outcome = outcome?;
         Ok(result::Round {
@@ -330,13 +329,13 @@ impl Bench {
         })
     }
 
-    /// The seed is the same for each target, and another one in each round and cell: otherwise a cache would still have the keys of an earlier one.
+    /// The seed is the same for each target, and differs for each round and cell. Otherwise a cache would already have the keys of an earlier round.
     fn seed(&self, number: usize) -> u64 {
         let round = Random::numbered(self.plan.method.seed, self.document.cells.len() as u64).next();
         Random::numbered(round, number as u64).next()
     }
 
-    /// Compares answers with the database's, without load. A failure is reported and leaves the measured round as it is.
+    /// Compares answers with the database's without load. A failure is reported and does not affect the measured round.
     async fn check(&mut self, target: &Arc<Target>, number: usize) {
         let checked = tokio::select! {
             checked = tokio::time::timeout(COMPARING, self.checked(target, number)) => checked,
@@ -358,7 +357,8 @@ impl Bench {
         }
     }
 
-    /// Targets that are not compared: the database itself, peers that do not speak SQL, and look-aside targets, where another cache may answer first.
+    /// Compares a target's answers. Not compared are the database itself, peers that do not speak SQL, and look-aside targets, where another cache
+    /// may answer first.
     async fn checked(&self, target: &Arc<Target>, number: usize) -> Result<Option<Checked>> {
         let Some(family) = target.family().filter(|_| target.lookaside.is_none()) else { return Ok(None) };
         let Some(database) = self.targets.iter().find(|target| target.family() == Some(family)) else {
@@ -376,7 +376,7 @@ impl Bench {
         answers::compare(&self.opening(database), &self.opening(target), workload, drawn).await.map(Some)
     }
 
-    /// Writes the document in one step, so that a reader never sees half of it.
+    /// Writes the document in one step, so that a reader never sees a part of it.
     fn save(&self) -> Result<()> {
         let (output, new) = (&self.plan.output, self.plan.output.with_extension("json.new"));
         let text = serde_json::to_vec(&self.document)?;
@@ -416,13 +416,13 @@ async fn stopped(stop: &AtomicBool) {
     }
 }
 
-/// Sets the flag at the first Ctrl-C; the second one ends the program at once.
+/// Sets the flag at the first Ctrl-C. The second one ends the program at once.
 pub fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
-            eprintln!("stopping; what was measured is kept (once more to end at once)");
+            eprintln!("stopping; the measurements so far are kept (Ctrl-C again ends at once)");
             flag.store(true, Ordering::Relaxed);
         }
         if tokio::signal::ctrl_c().await.is_ok() {
@@ -432,7 +432,7 @@ pub fn stop_on_interrupt() -> Arc<AtomicBool> {
     stop
 }
 
-/// Refuses what a target cannot do before anything is measured.
+/// Checks, before anything is measured, that a target can do what the plan needs.
 fn admit(target: &Target, plan: &Plan) -> Result<()> {
     let (name, workload) = (&target.name, &plan.workload);
     if target.family().is_none() {
@@ -440,7 +440,7 @@ fn admit(target: &Target, plan: &Plan) -> Result<()> {
         ensure!(plan.writes.iter().all(|rate| *rate == 0.0), "{name}: --writes needs SQL servers");
     }
     let aside = target.lookaside.is_none() || workload.looks_aside();
-    ensure!(aside, "{name}: lookaside= means nothing to {}, which asks no such cache", workload.name());
+    ensure!(aside, "{name}: {} does not use the cache of lookaside=", workload.name());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The arguments of `freshet-bench run`, and its plan.
+//! The options of `freshet-bench run`, and its plan.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,25 +22,25 @@ use crate::workload::WorkloadArgs;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) workload: WorkloadArgs,
-    /// NAME=URL of a target; the first one is the database itself, with which the answers of the others are compared.
+    /// NAME=URL of a target; the first one is the database itself, with which the answers of the others are compared
     ///
-    /// The URL is postgres://, mysql://, memcached://, redis:// or echo://. It may be followed, after commas, by metrics=http://HOST:PORT/metrics (or
-    /// memcached://, redis://, qcache, pool_cache), the source of its counters of hits, and by lookaside=HOST:PORT of a memcached that the
-    /// application asks first.
+    /// The URL is postgres://, mysql://, memcached://, redis:// or echo://. Two settings may follow after commas. metrics=http://HOST:PORT/metrics
+    /// (or memcached://, redis://, qcache, pool_cache) is the source of its counters of hits. lookaside=HOST:PORT is a memcached that the application
+    /// reads first.
     #[arg(long = "target", required = true)]
     targets: Vec<Target>,
     #[command(flatten)]
     pub(crate) method: MethodArgs,
-    /// NAME=COMMAND that starts a target; {size} in it stands for its cache size in bytes, {mib} in MiB
+    /// NAME=COMMAND that starts a target; {size} is replaced with its cache size in bytes, {mib} with MiB
     #[arg(long = "start", value_parser = name_and_command)]
     starts: Vec<(String, String)>,
-    /// Cache sizes for the targets with --start, each a cell of its own
+    /// Cache sizes for the targets with --start, each a cell
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<MemorySize>,
-    /// Restart these targets before each of their rounds; best with --warm-up 0s
+    /// Restart the targets with --start before each of their rounds; best with --warm-up 0s
     #[arg(long)]
     cold: bool,
-    /// Path of the JSON document  [default: bench-WORKLOAD-TIME.json]
+    /// Path of the JSON document [default: bench-WORKLOAD-TIME.json]
     #[arg(long)]
     output: Option<PathBuf>,
     /// Also write the results as Markdown
@@ -53,10 +53,10 @@ pub(crate) struct RunArgs {
 /// The options of measuring.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MethodArgs {
-    /// Numbers of connections, each a cell of its own
+    /// Numbers of connections, each a cell
     #[arg(long, value_delimiter = ',', default_value = "16")]
     pub(crate) connections: Vec<usize>,
-    /// Rounds for each target in each cell; rounds of all targets are interleaved
+    /// Rounds for each target in each cell; the rounds of all targets are interleaved
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
     /// Warm-up before the measured interval of each round
@@ -65,11 +65,11 @@ pub(crate) struct MethodArgs {
     /// Length of the measured interval of each round
     #[arg(long, default_value = "10s")]
     pub(crate) time: Span,
-    /// Time after it in which the load goes on
+    /// Time after the measured interval in which the load continues
     #[arg(long, default_value = "500ms")]
     pub(crate) cool_down: Span,
-    /// Open loop: this number of transactions per second over all connections, begun on time whether or not earlier ones have ended; latency counts
-    /// from the intended start. Without it, each connection begins its next transaction when the last one has ended
+    /// Open loop: this number of transactions per second over all connections, started on time whether or not earlier ones have ended; latency counts
+    /// from the intended start. Without it, each connection starts its next transaction when the last one has ended
     #[arg(long)]
     pub(crate) rate: Option<f64>,
     /// Open loop with random (exponential) gaps instead of equal ones
@@ -78,20 +78,19 @@ pub(crate) struct MethodArgs {
     /// How statements are sent
     #[arg(long, value_enum, default_value = "prepared")]
     pub(crate) protocol: Protocol,
-    /// Background write transactions per second, through the same target, for workloads that have such writes. Several rates are a cell each
+    /// Background write transactions per second, through the same target, for workloads with background writes; each of several rates is a cell
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub(crate) writes: Vec<f64>,
-    /// Queries after each round, to the target and to the database, whose answers are compared; 0 for none
+    /// Number of reads after each round whose answers are compared with the database's; 0 for none
     #[arg(long, default_value_t = 200)]
     pub(crate) questions: usize,
-    /// Time limit for writes to arrive everywhere before answers are compared
+    /// Time for writes to arrive everywhere before answers are compared
     #[arg(long, default_value = "1100ms")]
     pub(crate) settle: Span,
-    /// Seed of the random numbers: the same seed draws the same keys in the same order
+    /// Seed of the random numbers; the same seed draws the same keys in the same order
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Threads of this program; the connections and the arrivals are divided among them  [default: the number of processors, at most 4; 1 with
-    /// --rate]
+    /// Threads of this program; connections and arrivals are divided among them [default: the number of processors, at most 4; 1 with --rate]
     #[arg(long)]
     pub(crate) threads: Option<usize>,
 }
@@ -115,7 +114,8 @@ impl MethodArgs {
             cool_down: self.cool_down.0.as_secs_f64(),
             repetitions: self.rounds,
             seed: self.seed,
-            // Arrivals are distributed to the threads beforehand: with several threads, some arrivals wait while connections of others are idle.
+            // Arrivals are divided among the threads beforehand. With several threads, an arrival may wait for a connection while connections of
+            // other threads are free.
             threads: self.threads.unwrap_or(if self.rate.is_some() { 1 } else { cores.min(4) }).max(1),
         })
     }
@@ -144,12 +144,12 @@ impl RunArgs {
         let sized = |command: &String| command.contains("{size}") || command.contains("{mib}");
         ensure!(
             self.sizes.is_empty() || starts.values().any(sized),
-            "--sizes means nothing without a --start with {{size}} or {{mib}} in its command"
+            "--sizes needs a --start with {{size}} or {{mib}} in its command"
         );
         let mebibytes = starts.values().any(|command| command.contains("{mib}"));
         let whole = self.sizes.iter().all(|size| size.0.is_multiple_of(1 << 20));
         ensure!(!mebibytes || whole, "{{mib}} in --start needs --sizes in whole MiB");
-        ensure!(!self.cold || !starts.is_empty(), "--cold means nothing without --start");
+        ensure!(!self.cold || !starts.is_empty(), "--cold needs --start");
         Ok(Plan {
             targets: self.targets.clone(),
             connections: self.method.connections.clone(),
@@ -180,7 +180,7 @@ pub(crate) async fn measure(args: RunArgs) -> Result<()> {
     let entry = Entry::of(&output, document);
     args.page.write(std::slice::from_ref(&entry))?;
     println!("all of it: {}", output.display());
-    ensure!(!stop.load(Ordering::Relaxed), "interrupted: {} holds the rounds that had ended", output.display());
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted: {} has the complete rounds", output.display());
     let wrong = entry.run.wrong_answers();
     ensure!(wrong == 0, "{wrong} answers were wrong");
     Ok(())

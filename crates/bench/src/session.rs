@@ -21,11 +21,11 @@ pub struct Session {
     driver: Driver,
     recorder: Rc<RefCell<Recorder>>,
     in_transaction: bool,
-    /// The look-aside cache, which is asked first.
+    /// The look-aside cache, which is read first.
     pub lookaside: Option<Memcached>,
 }
 
-/// The arguments with which a session is opened, and opened again.
+/// The arguments with which a session is opened and reopened.
 #[derive(Clone, Debug)]
 pub struct Opening {
     /// The target.
@@ -47,12 +47,12 @@ impl Session {
         Ok(Self { driver, recorder: Rc::clone(recorder), in_transaction: false, lookaside })
     }
 
-    /// Whether the target is a key-value store or an echo server, which know no columns.
+    /// Whether the target is a key-value store or an echo server, which have no columns.
     pub const fn stores_values(&self) -> bool {
         matches!(self.driver, Driver::KeyValue(_))
     }
 
-    /// Opens a transaction.
+    /// Begins a transaction.
     pub async fn begin(&mut self) -> Result<(), Failure> {
         self.driver.command("BEGIN").await?;
         self.in_transaction = true;
@@ -66,7 +66,7 @@ impl Session {
         Ok(())
     }
 
-    /// After a failure: ends the open transaction, so that the next one starts anew.
+    /// Ends the transaction after a failure, so that the next one starts anew.
     pub async fn roll_back(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.in_transaction) {
             self.driver.command("ROLLBACK").await?;
@@ -82,7 +82,7 @@ impl Session {
         Ok(count)
     }
 
-    /// The same; returns its rows.
+    /// Runs a statement of the workload and returns its rows.
     pub async fn rows(&mut self, statement: usize, values: &[Value]) -> Result<Vec<Row>, Failure> {
         let (began, mut rows) = (Instant::now(), Vec::new());
         self.driver.run(statement, values, Rows::Kept(&mut rows)).await?;
@@ -90,7 +90,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// Sends a text, which counts as the statement with that index.
+    /// Sends a text and counts it as the statement with this index.
     pub async fn text(&mut self, statement: usize, sql: &str, values: Option<&[Value]>) -> Result<(), Failure> {
         let began = Instant::now();
         let count = self.driver.text(sql, values, Rows::Counted).await?;
@@ -98,7 +98,7 @@ impl Session {
         Ok(())
     }
 
-    /// The look-aside cache answered a statement, with one row: it counts like any other.
+    /// Counts a statement that the look-aside cache answered with one row.
     pub fn looked_aside(&mut self, statement: usize, began: Instant) {
         self.recorder.borrow_mut().statement(statement, began, 1);
     }

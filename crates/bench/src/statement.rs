@@ -1,7 +1,7 @@
 //! Statements of a workload, written once for both families of servers.
 //!
-//! The source has `$1`, `$2` … for parameters. PostgreSQL prepares it unchanged; MySQL gets a `?` for each use, and the value again for each; without
-//! preparation both get literals.
+//! The source has `$1`, `$2` … for parameters. PostgreSQL prepares it unchanged. MySQL gets a `?` for each use of a parameter, and its value once for
+//! each use. In the text protocol both get literals.
 
 use crate::target::Family;
 use crate::value::Value;
@@ -15,14 +15,14 @@ pub enum Effect {
     Write,
 }
 
-/// One statement with places for parameters.
+/// A statement with placeholders for parameters.
 #[derive(Clone, Debug)]
 pub struct Statement {
     /// The name in the results.
     pub name: String,
     /// Whether it changes rows.
     pub effect: Effect,
-    /// Its ORDER BY determines the order completely, so answers are compared in order.
+    /// Whether ORDER BY determines the order completely. Then answers are compared in order.
     pub ordered: bool,
     pieces: Vec<Piece>,
 }
@@ -30,7 +30,7 @@ pub struct Statement {
 #[derive(Clone, Debug)]
 enum Piece {
     Text(String),
-    /// Index into the parameters.
+    /// Index of the parameter.
     Parameter(usize),
 }
 
@@ -45,7 +45,7 @@ impl Statement {
         Self::new(name, source, Effect::Write)
     }
 
-    /// A `$` followed by digits outside quotes is a parameter.
+    /// A statement. A `$` followed by digits outside quotes is a parameter.
     pub fn new(name: &str, source: &str, effect: Effect) -> Self {
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -69,7 +69,7 @@ impl Statement {
         Self { name: name.to_owned(), effect, ordered: false, pieces }
     }
 
-    /// The same, with answers of determined order.
+    /// Marks the order of the answer as determined.
     #[must_use]
     pub fn ordered(mut self) -> Self {
         self.ordered = true;

@@ -1,8 +1,7 @@
-//! The project's own measurements: the workloads on throw-away servers, direct, through Freshet and beside its peers.
+//! The project's own measurements: the workloads on throw-away servers, direct, through Freshet and next to its peers.
 //!
-//! Each item is a command line of `freshet-bench run`, so that anyone can repeat it on another server, and the suite can do nothing that a user
-//! cannot. The suite adds the servers: a PostgreSQL, the installed peers, and a Freshet that the run itself starts with an empty cache. The suite
-//! knows only Freshet's command line, like a user.
+//! Each item is a command line of `freshet-bench run`, so that anyone can repeat it on another server. The suite adds the servers: a PostgreSQL, the
+//! installed peers, and a Freshet that the run itself starts with an empty cache. Like a user, the suite uses only Freshet's command line.
 
 mod items;
 mod paper;
@@ -16,8 +15,8 @@ use clap::{Args, Parser};
 use freshet_testbed::{Mysql, MysqlSettings, Postgres, Server, Settings};
 
 use self::items::{ITEMS, Item};
-use crate::beside;
 use crate::peers::{PeerKind, Peers};
+use crate::program;
 use crate::report::{self, Document, Entry, PageArgs};
 use crate::result::Run;
 use crate::run::{self, Plan};
@@ -29,16 +28,16 @@ use crate::workload;
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub struct SuiteArgs {
-    /// Only these measurements, separated by commas
+    /// Only these measurements, as names separated by commas
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The small version of all workloads on PostgreSQL and MariaDB (MySQL where it is cheap), cards and sizing, in less than half an hour
+    /// A small version of all workloads on PostgreSQL and MariaDB (some on MySQL), with cards and sizing, in less than half an hour
     #[arg(long, conflicts_with = "only")]
     paper: bool,
-    /// One short round each, to see that everything works; the figures mean little
+    /// One short round each, to check that everything works; the figures mean little
     #[arg(long)]
     quick: bool,
-    /// Directory for the JSON and Markdown of each, and for the page of all  [default: docs/benchmarks; with --quick a temporary one]
+    /// Directory for the JSON and Markdown of each measurement and for the HTML page [default: docs/benchmarks; with --quick a temporary one]
     #[arg(long)]
     output: Option<PathBuf>,
     /// Only write the page of the existing documents again
@@ -52,7 +51,7 @@ pub struct SuiteArgs {
 /// Freshet's memory in measurements that do not vary it.
 const MEMORY: &str = "--sizes=256MiB";
 const MEMORY_BYTES: u64 = 256 << 20;
-/// The options that `--quick` adds; of several numbers of connections, rates of writes and read shares, only the last remain.
+/// The options that `--quick` adds. Of several numbers of connections, rates of writes and read shares, only the last remain.
 const QUICK: [&str; 3] = ["--rounds=1", "--time=300ms", "--warm-up=100ms"];
 
 /// A command line of `freshet-bench run`, without the program's name.
@@ -124,7 +123,7 @@ pub async fn run(args: SuiteArgs) -> Result<()> {
     Ok(())
 }
 
-/// The databases themselves, which are the first of their families, and the peers that are not databases.
+/// The databases, each the first of its family, and the peers that are not databases.
 fn holding_data(targets: &[Target]) -> impl Iterator<Item = &Target> {
     let first = |family| targets.iter().find(|target| target.family() == Some(family));
     let databases = [Family::Postgres, Family::Mysql].into_iter().filter_map(first);
@@ -138,7 +137,7 @@ fn write(directory: &Path, item: &Item, (measured, document): (&Path, &Run)) -> 
     std::fs::write(place.with_extension("md"), text).with_context(|| place.display().to_string())
 }
 
-/// Writes one page of all measurements with a document, also of earlier runs.
+/// Writes one page with all measurements that have a document, including those of earlier runs.
 fn write_page(directory: &Path) -> Result<()> {
     let mut entries = Vec::new();
     for item in all() {
@@ -157,7 +156,7 @@ fn write_page(directory: &Path) -> Result<()> {
     page.write_all(&entries, &extras)
 }
 
-/// Starts the peers of a database, or of a throw-away one, prints their targets and keeps them running until Ctrl-C.
+/// Starts the peers of a database (a throw-away one if none is given), prints their targets and keeps them running until Ctrl-C.
 pub async fn peers(target: Option<Target>) -> Result<()> {
     let mut postgres = None;
     let target = match target {
@@ -170,7 +169,7 @@ pub async fn peers(target: Option<Target>) -> Result<()> {
         println!("--target '{}'", target.typed());
     }
     for reason in left_out {
-        println!("left out: {reason}");
+        println!("skipped: {reason}");
     }
     println!("Ctrl-C ends them.");
     tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
@@ -179,14 +178,14 @@ pub async fn peers(target: Option<Target>) -> Result<()> {
 }
 
 async fn start_postgres() -> Result<Server> {
-    // All data is in memory, and no checkpoint comes in the middle of a round. All proxies have connections of their own.
+    // All data are in memory, and no checkpoint runs during a round. All proxies together have enough connections.
     let settings = Settings::default()
         .with("max_connections = 600\nshared_buffers = 512MB\nmax_wal_size = 8GB\ncheckpoint_timeout = 1h")
         .with("autovacuum = off");
     tokio::task::spawn_blocking(move || Postgres::find(None)?.start(&settings)).await?
 }
 
-/// All data is in memory, as on PostgreSQL.
+/// All data are in memory, as on PostgreSQL.
 fn start_mysql() -> Result<Mysql> {
     Mysql::start(&MysqlSettings::default().with("innodb-buffer-pool-size = 512M").with("max-connections = 1000"))
 }
@@ -211,12 +210,12 @@ impl Servers {
         eprintln!("starting PostgreSQL");
         let postgres = start_postgres().await?;
         let direct: Target = format!("direct={}", postgres.url()).parse()?;
-        let program = format!("'{}'", beside::freshet()?.display());
+        let program = format!("'{}'", program::freshet()?.display());
         let directory = private_directory()?;
         let want: Vec<PeerKind> = PeerKind::ALL.into_iter().filter(|kind| needed(*kind, names)).collect();
         let (peers, more, left_out) = Peers::start(&direct, &want, &directory).await?;
         for reason in left_out {
-            eprintln!("left out: {reason}");
+            eprintln!("skipped: {reason}");
         }
         let mut targets = vec![direct.clone()];
         if let Some(address) = more.iter().find_map(|t| if let Kind::Memcached(at) = &t.kind { Some(at) } else { None })
@@ -244,7 +243,7 @@ impl Servers {
         }
         if names.contains(&"standby") {
             eprintln!("starting a standby");
-            // It blocks, but nothing else runs yet.
+            // The call blocks, but nothing else runs yet.
             let standby = servers.postgres.standby("standby")?;
             servers.targets.push(format!("standby={}", standby.url()).parse()?);
             servers.standby = Some(standby);
@@ -259,8 +258,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Adds a target like `sessions`, through a Freshet whose own account is that of `own`.
-    /// One with `--bypass` is called `freshet-off`.
+    /// Adds a target like `sessions` through a Freshet whose own account is that of `own`. With `--bypass` its name is `freshet-off`.
     fn put_freshet_before(&mut self, sessions: &str, own: &str, option: &str) -> Result<()> {
         let named = |name| self.targets.iter().find(|target| target.name == name).with_context(|| format!("no {name}"));
         let (sessions, own) = (named(sessions)?, named(own)?);
@@ -323,7 +321,7 @@ fn parse(mut line: Vec<String>, quick: bool) -> Result<RunArgs> {
     Ok(args)
 }
 
-/// Look-aside needs memcached; a Freshet for MariaDB needs the account that owns the database.
+/// Look-aside needs memcached. A Freshet for MariaDB needs the account that owns the database.
 fn needed(kind: PeerKind, names: &[&str]) -> bool {
     let also = match kind {
         PeerKind::Memcached => "lookaside",

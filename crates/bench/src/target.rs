@@ -1,7 +1,7 @@
-//! The receivers of the load: a database, a cache in front of it, or a peer.
+//! The servers that get the load: a database, a cache in front of it, or a peer.
 //!
-//! A target is written as `NAME=URL`, with settings behind commas: `freshet=postgres://u:p@127.0.0.1:6432/db,metrics=http://127.0.0.1:6433/metrics`.
-//! The first SQL target of a run is the database itself: data is loaded there and answers are compared with its own.
+//! A target is written as `NAME=URL`, with settings after commas: `freshet=postgres://u:p@127.0.0.1:6432/db,metrics=http://127.0.0.1:6433/metrics`.
+//! The first SQL target of a run is the database itself. Data is loaded there, and answers are compared with its own.
 
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ pub enum Family {
 /// The kind of server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// A SQL server, or a program that behaves like one.
+    /// An SQL server, or a program with the same protocol.
     Sql(Family),
     /// memcached's text protocol; `host:port`.
     Memcached(String),
@@ -56,7 +56,7 @@ pub struct Target {
     pub url: String,
     /// The source of its counters, if it has any.
     pub counters: Option<Counters>,
-    /// A memcached that the application asks first (look-aside); `host:port`.
+    /// A memcached that the application reads first (look-aside): `host:port`.
     pub lookaside: Option<String>,
 }
 
@@ -129,7 +129,7 @@ impl FromStr for Target {
         let mut parts = rest.split(',');
         let url = parts.next().unwrap_or_default().to_owned();
         let (scheme, place) =
-            url.split_once("://").with_context(|| format!("{name}: no URL such as postgres://user@host/db"))?;
+            url.split_once("://").with_context(|| format!("{name}: not a URL such as postgres://user@host/db"))?;
         let place = place.trim_end_matches('/').to_owned();
         let kind = match scheme {
             "postgres" | "postgresql" => Kind::Sql(Family::Postgres),
@@ -143,7 +143,7 @@ impl FromStr for Target {
         for part in parts {
             let (key, value) = part
                 .split_once('=')
-                .with_context(|| format!("{name}: behind a comma stands KEY=VALUE (metrics= or lookaside=)"))?;
+                .with_context(|| format!("{name}: after a comma follows KEY=VALUE (metrics= or lookaside=)"))?;
             match key {
                 "metrics" => target.counters = Some(counters(value).with_context(|| name.to_owned())?),
                 "lookaside" => target.lookaside = Some(value.trim_start_matches("memcached://").to_owned()),

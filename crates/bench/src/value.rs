@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// A parameter of a statement. Whatever is not an integer travels as text; the server turns it into its own type.
+/// A parameter of a statement. All types but integers are sent as text, which the server converts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// NULL.
@@ -15,7 +15,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Appends it as a literal of SQL. Both families read a doubled quote; a backslash is an escape to MySQL alone.
+    /// Appends the value as an SQL literal. Both families accept a doubled quote. Only MySQL treats a backslash as an escape.
     pub fn write_literal(&self, family: crate::target::Family, text: &mut String) {
         match self {
             Self::Null => text.push_str("NULL"),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use freshet_cache::{Cache, Faults, FillRequest, Installed, Limits, Payload, Redefinition};
+use freshet_cache::{Cache, CatalogLoad, Faults, FillRequest, Installed, Limits, Payload, Redefinition};
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Lsn, Relation, Row,
     RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType, Visible,
@@ -65,7 +65,9 @@ fn filled(shape: Shape) -> Arc<Cache<Nothing>> {
     let cache = Arc::new(Cache::new(Limits::with_memory(8 << 30), Faults::default()));
     let epoch = cache.connected();
     let proof = Visible::Snapshot(Snapshot::new(1, vec![]));
-    assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
+    let differs = Redefinition::Everything;
+    let load = CatalogLoad { version: CATALOG, differs, proof: &proof, asked_at: 1, add_namesakes: None };
+    assert!(cache.catalog_loaded(epoch, load));
     cache.publish(epoch, &[TABLE]);
     cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
     cache.advance(Lsn(10));

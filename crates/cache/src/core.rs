@@ -5,6 +5,7 @@
 //! invalidates the entries.
 
 mod changed;
+mod redefinitions;
 mod retained_keys;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -17,6 +18,7 @@ use freshet_types::{
 use rapidhash::quality::RandomState;
 
 use crate::core::changed::Changed;
+use crate::core::redefinitions::Redefinitions;
 use crate::core::retained_keys::{Derived, RetainedKeys};
 use crate::flight::{Begun, Deferred, Ending, FillRequest, Flight, Id, Joiners};
 use crate::freshness::LogEndProbes;
@@ -75,8 +77,7 @@ pub(crate) struct Core {
     next_id: Id,
     nodes: HashMap<Id, Node, RandomState>,
     flights: HashMap<Arc<[u8]>, Id, RandomState>,
-    /// Commits that changed the catalogue and that no loaded catalogue is known to show.
-    redefinitions: Vec<CommitId>,
+    redefinitions: Redefinitions,
     /// The stream broke; the slot keeps its position.
     suspended: bool,
     index: Index,
@@ -180,26 +181,7 @@ impl Core {
         self.forget_retained_keys();
     }
 
-    // --- catalogue and publication ----------------------------------------------------------------------------
-
-    pub(crate) fn catalog(&self) -> Option<CatalogVersion> {
-        self.catalog
-    }
-
-    pub(crate) fn set_catalog(&mut self, version: Option<CatalogVersion>) {
-        self.catalog = version;
-    }
-
-    /// Whether a catalogue must be loaded: there is none, or it is older than what the stream has delivered.
-    pub(crate) fn wants_catalog(&self) -> bool {
-        self.catalog.is_none() || !self.redefinitions.is_empty()
-    }
-
-    /// Forgets the redefinitions that the loaded catalogue shows. Returns whether it shows all of them.
-    pub(crate) fn redefinitions_shown(&mut self, load: &Visible) -> bool {
-        self.redefinitions.retain(|id| !load.proves(*id));
-        self.redefinitions.is_empty()
-    }
+    // --- the publication --------------------------------------------------------------------------------------
 
     pub(crate) fn publish(&mut self, tables: &[TableId]) {
         self.published.extend(tables);
@@ -222,7 +204,7 @@ impl Core {
     /// redefinition.
     pub(crate) fn is_free_of(&self, tables: &[TableId], catalog: CatalogVersion) -> bool {
         self.catalog == Some(catalog)
-            && self.redefinitions.is_empty()
+            && !self.has_unshown()
             && !tables.iter().any(|table| self.index.has_tags_on(*table))
     }
 
@@ -277,7 +259,7 @@ impl Core {
         carry: bool,
     ) -> Result<Begun, Reason> {
         let Some(epoch) = self.epoch.filter(|_| !self.suspended) else { return Err(Reason::NoStream) };
-        if self.catalog != Some(catalog) || !self.redefinitions.is_empty() {
+        if self.catalog != Some(catalog) || self.redefinitions.touch(&tags) {
             return Err(Reason::CatalogStale);
         }
         if !tags.iter().all(|tag| tag.rows == RowSet::Definition || self.published.contains(&tag.table)) {
@@ -419,7 +401,7 @@ impl Core {
     /// Remembers a delivered commit until it is proven visible.
     pub(crate) fn remember_pending(&mut self, mut commit: Commit, before: Lsn) {
         if commit.redefines {
-            self.redefinitions.push(commit.id);
+            self.redefinitions.push(&commit);
         }
         if commit.changes.is_empty() {
             return;
@@ -443,9 +425,9 @@ impl Core {
         }
     }
 
-    /// No proof has arrived for so long that the remembered commits take too much memory.
-    pub(crate) fn pending_is_hopeless(&self) -> bool {
-        self.pending.len() > 100 * Self::PENDING_COMMITS_MAX
+    /// No proof or no catalogue has arrived for so long that the remembered commits take too much memory.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.pending.len() > 100 * Self::PENDING_COMMITS_MAX || self.unshown_is_hopeless()
     }
 
     /// The position before the oldest unproven commit.

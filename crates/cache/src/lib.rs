@@ -33,7 +33,9 @@
 pub mod admission;
 mod blocks;
 mod by_time;
+mod catalog;
 mod core;
+mod discard;
 mod entry;
 mod eviction_policy;
 mod faults;
@@ -61,6 +63,7 @@ use crate::memory_budget::MemoryBudget;
 use crate::store::Store;
 
 pub use blocks::block_bytes;
+pub use catalog::{CatalogLoad, Redefinition};
 pub use entry::{Entry, Keyed, Payload};
 pub use faults::Faults;
 pub use figures::{Counters, Levels};
@@ -79,15 +82,6 @@ pub enum Lookup<P> {
     Miss,
     /// Send the query to the database and do not cache the result.
     Bypass(Reason),
-}
-
-/// How a newly loaded catalogue differs from the previous one.
-#[derive(Clone, Copy, Debug)]
-pub enum Redefinition<'a> {
-    /// Anything may differ.
-    Everything,
-    /// Only these relations differ, and no other relation depends on them.
-    Tables(&'a [TableId]),
 }
 
 /// The cache. `P` is the payload of an entry.
@@ -219,12 +213,7 @@ impl<P: Payload> Cache<P> {
         core.set_suspended(true);
         core.fail_flights();
         let applied = self.freshness.applied();
-        for (key, entry) in self.store.entries() {
-            if entry.read_end() > applied {
-                core.forget(entry.id());
-                self.drop_flushed(vec![key]);
-            }
-        }
+        self.drop_where(&mut core, |entry| entry.read_end() > applied);
     }
 
     /// The stream of this epoch continues where it broke: it delivers every commit after the applied position. False
@@ -253,7 +242,7 @@ impl<P: Payload> Cache<P> {
     }
 
     /// A commit was delivered. It invalidates the entries that it touches and becomes a candidate of the fills that it races with; then its position is
-    /// published. Returns the invalidated entries that are [`Payload::worth_refreshing`]. If too many commits await proof, the epoch ends, bounding memory.
+    /// published. Returns the invalidated entries that are [`Payload::worth_refreshing`]. If too many commits await proof or a catalogue, the epoch ends, bounding memory.
     pub fn apply(&self, commit: Commit) -> Vec<Keyed<P>> {
         let mut hot = Vec::new();
         let mut core = self.core();
@@ -274,7 +263,7 @@ impl<P: Payload> Cache<P> {
             }
             core.remember_pending(commit, self.freshness.applied());
         }
-        if core.pending_is_hopeless() {
+        if core.is_hopeless() {
             self.fail_closed(&mut core);
             return hot;
         }
@@ -395,56 +384,7 @@ impl<P: Payload> Cache<P> {
         self.core().epoch()
     }
 
-    // --- the catalogue and publication ------------------------------------------------------------------------
-
-    /// The catalogue was found unchanged by a request sent at `asked_at`.
-    pub fn catalog_unchanged(&self, version: CatalogVersion, asked_at: Nanos) {
-        let core = self.core();
-        if core.catalog() == Some(version) {
-            self.freshness.renew_catalog(asked_at);
-        }
-    }
-
-    /// The catalogue changed in an unknown way: everything is flushed, and no fill begins until
-    /// [`Self::catalog_loaded`].
-    pub fn catalog_changed(&self) {
-        let mut core = self.core();
-        self.freshness.revoke_catalog();
-        core.set_catalog(None);
-        self.flush(&mut core);
-    }
-
-    /// Whether a catalogue must be loaded: there is none, or the stream has delivered redefinitions.
-    pub fn wants_catalog(&self) -> bool {
-        self.core().wants_catalog()
-    }
-
-    /// A catalogue was loaded by a request sent at `asked_at`, in this epoch. `load` is its difference from the
-    /// previous catalogue; `proof` was read in the same snapshot. False if the catalogue misses a delivered
-    /// redefinition: it must be loaded again.
-    pub fn catalog_loaded(
-        &self,
-        epoch: Epoch,
-        version: CatalogVersion,
-        load: Redefinition<'_>,
-        proof: &Visible,
-        asked_at: Nanos,
-    ) -> bool {
-        let mut core = self.core();
-        if core.epoch() != Some(epoch) || !core.redefinitions_shown(proof) {
-            return false;
-        }
-        match load {
-            Redefinition::Tables(tables) if core.catalog().is_some() => {
-                let keys = core.remove_dependents(tables);
-                self.drop_flushed(keys);
-            }
-            _ => self.flush(&mut core),
-        }
-        core.set_catalog(Some(version));
-        self.freshness.renew_catalog(asked_at);
-        true
-    }
+    // --- the publication -----------------------------------------------------------------------------------
 
     /// The stream is known to deliver all changes of these tables that any later snapshot may miss.
     pub fn publish(&self, epoch: Epoch, tables: &[TableId]) {

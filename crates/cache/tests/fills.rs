@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use freshet_cache::{
-    Cache, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, SnapshotBounds, Watermark,
+    Cache, CatalogLoad, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, SnapshotBounds,
+    Watermark,
 };
 use freshet_types::{
     CatalogVersion, ChangeSet, Columns, Commit, CommitId, End, Lsn, Reason, RowSet, Snapshot, TableId, Tag, Visible,
@@ -24,13 +25,10 @@ const CATALOG: CatalogVersion = CatalogVersion(1);
 fn cache() -> Arc<Cache<Number>> {
     let cache = Arc::new(Cache::new(Limits::with_memory(1 << 20), Faults::default()));
     let epoch = cache.connected();
-    assert!(cache.catalog_loaded(
-        epoch,
-        CATALOG,
-        Redefinition::Everything,
-        &Visible::Snapshot(Snapshot::new(100, vec![])),
-        1
-    ));
+    let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
+    let differs = Redefinition::Everything;
+    let load = CatalogLoad { version: CATALOG, differs, proof: &proof, asked_at: 1, add_namesakes: None };
+    assert!(cache.catalog_loaded(epoch, load));
     cache.publish(epoch, &[TABLE]);
     cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
     cache.advance(Lsn(10));
@@ -59,6 +57,24 @@ fn a_later_fill_replaces_the_entry_of_an_earlier_one() {
     cache.validate();
     assert!(matches!(cache.lookup(b"key", &Watermark::default(), 2), Lookup::Miss));
     assert_eq!(cache.levels(2).bytes, 0);
+}
+
+/// What the operator's rules no longer allow goes, and what is under way is not cached; other entries stay.
+#[test]
+fn discarded_entries_are_gone_and_fills_under_way_fail() {
+    let cache = cache();
+    let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
+    let begin = |key| cache.begin_fill(FillRequest { key, ..request() }).expect("a permit");
+    for (key, number) in [(b"one", 1), (b"two", 2)] {
+        assert!(matches!(begin(key).commit(Number(number), Some(&proof), Lsn(10)), Installed::Stored { .. }));
+    }
+    let under_way = begin(b"key");
+    cache.discard(|number| *number == Number(1));
+    assert!(matches!(under_way.commit(Number(3), Some(&proof), Lsn(10)), Installed::Stale));
+    cache.validate();
+    let found = |key: &[u8]| matches!(cache.lookup(key, &Watermark::default(), 2), Lookup::Hit(_));
+    assert!(!found(b"one") && found(b"two") && !found(b"key"));
+    assert!(matches!(begin(b"key").commit(Number(3), Some(&proof), Lsn(10)), Installed::Stored { .. }));
 }
 
 /// By time alone, but under the lease, and until the epoch ends.

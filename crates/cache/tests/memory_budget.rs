@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::admission::{self, Hits, Keep, Miss, Worth};
 use freshet_cache::{
-    Cache, Faults, FillPermit, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
+    Cache, CatalogLoad, Faults, FillPermit, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
 };
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Reason, Relation, RowSet,
@@ -39,7 +39,9 @@ fn keeping(keep: Keep, memory: u64) -> Arc<Cache<Block>> {
     let cache = Arc::new(Cache::new(limits, Faults::default()));
     let epoch = cache.connected();
     let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
-    assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
+    let differs = Redefinition::Everything;
+    let load = CatalogLoad { version: CATALOG, differs, proof: &proof, asked_at: 1, add_namesakes: None };
+    assert!(cache.catalog_loaded(epoch, load));
     cache.publish(epoch, &[TABLE]);
     cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
     cache.advance(Lsn(10));

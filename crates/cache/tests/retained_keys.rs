@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::{
-    Cache, Faults, FillPermit, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
+    Cache, CatalogLoad, Faults, FillPermit, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
 };
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Epoch, Lsn, Relation,
@@ -43,7 +43,9 @@ impl World {
         let cache = Arc::new(Cache::new(Limits::with_memory(1 << 20), faults));
         let epoch = cache.connected();
         let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
-        assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
+        let differs = Redefinition::Everything;
+        let load = CatalogLoad { version: CATALOG, differs, proof: &proof, asked_at: 1, add_namesakes: None };
+        assert!(cache.catalog_loaded(epoch, load));
         cache.publish(epoch, &[TITLE, RATING]);
         cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
         cache.advance(Lsn(10));

@@ -10,6 +10,7 @@ use freshet_proxy::{AccessSettings, Method};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Running;
+use crate::notify::{SERVING, ServiceManager};
 
 /// How often the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -61,7 +62,7 @@ enum Auth {
 }
 
 impl AccessArgs {
-    /// Options that need another one: the key and the fault.
+    /// Options that need another one, each with its key.
     pub(crate) fn faults(&self) -> Vec<(&'static str, String)> {
         let (cert, key, client_ca) = (self.tls_cert.is_some(), self.tls_key.is_some(), self.tls_client_ca.is_some());
         let needs = |wrong: bool, key, other: &str| wrong.then(|| (key, format!("{other} must be given as well")));
@@ -94,9 +95,9 @@ impl AccessArgs {
 
     /// Reads the configuration and the files again after each change and each SIGHUP, for ever.
     ///
-    /// Looking once a second costs less than being told of changes: no dependency, and a directory whose link is switched, as orchestrators
-    /// do it, needs no thought.
-    pub(crate) async fn watch(self, running: Arc<Running>) {
+    /// A look once a second costs less than notifications: no dependency, and a directory whose link is switched, as orchestrators do it, needs no
+    /// special care.
+    pub(crate) async fn watch(self, running: Arc<Running>, manager: Arc<ServiceManager>) {
         let own: Vec<PathBuf> = [self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
         let files = || own.iter().cloned().chain(running.users_files()).collect::<Vec<_>>();
         let mut hangup = match signal(SignalKind::hangup()) {
@@ -114,6 +115,9 @@ impl AccessArgs {
                 _ = hangup.recv() => true,
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
+            if asked {
+                manager.reloading();
+            }
             running.examine_rules();
             let config_now = states(&config);
             if asked || config_now != config_seen {
@@ -121,7 +125,7 @@ impl AccessArgs {
                 running.reload_logged(if asked { "SIGHUP" } else { "the file has changed" });
             }
             let now = states(&files());
-            // Unusable files are tried again: they may be half written, or the cause may lie elsewhere.
+            // Files that cannot be used are tried again: they may be half written, or depend on another file.
             if asked || now != seen || !told.is_empty() {
                 seen = now;
                 let failures: Vec<String> = running.reload_access().iter().map(ToString::to_string).collect();
@@ -132,6 +136,9 @@ impl AccessArgs {
                     tracing::info!("users and certificates were read again");
                 }
                 told = failures;
+            }
+            if asked {
+                manager.ready(SERVING);
             }
         }
     }
@@ -155,7 +162,10 @@ pub(crate) fn raise_descriptor_limit() -> usize {
     let _ = setrlimit(Resource::Nofile, limit);
     let files_max = getrlimit(Resource::Nofile).current.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
     if files_max < FILES_WANTED {
-        tracing::warn!("at most {files_max} files may be open: enough for {} sessions (see ulimit -n)", files_max / 2);
+        tracing::warn!(
+            "at most {files_max} files may be open: enough for {} sessions (LimitNOFILE= of the service, ulimit -n)",
+            files_max / 2
+        );
     }
     files_max
 }

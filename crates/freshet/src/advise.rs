@@ -1,4 +1,4 @@
-//! `freshet advise`: what would make the statements cacheable that pass a running Freshet.
+//! `freshet advise`: how the statements that pass a running Freshet could become cacheable.
 
 use anyhow::{Context, Result};
 
@@ -14,7 +14,7 @@ pub(crate) struct AdviseArgs {
     limit: usize,
 }
 
-/// Prints the list, the statement first on which the database has spent most time.
+/// Prints the list. The statement on which the database has spent most time comes first.
 pub(crate) async fn run(args: AdviseArgs) -> Result<()> {
     let (at, rows) = rows(&args.at, "SHOW ADVICE").await?;
     if rows.is_empty() {

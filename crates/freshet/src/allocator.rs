@@ -48,8 +48,7 @@ mod tests {
         let start = Start::now();
         let block = vec![1u8; 64 << 20];
         let taken = start.taken_since();
-        // The tests may use another allocator, of which only the resident memory is known.
-        // Tests beside this one take and give back a little meanwhile.
+        // The tests may use another allocator, for which only the resident memory is known. Concurrent tests allocate and free a little meanwhile.
         let is_noticed = |taken: Taken| (60 << 20..128 << 20).contains(&taken.resident) && taken.used <= taken.resident;
         assert!(taken.is_none_or(is_noticed) || !cfg!(target_os = "linux"), "{taken:?}");
         assert_eq!(block.iter().map(|byte| usize::from(*byte)).sum::<usize>(), block.len());

@@ -10,17 +10,22 @@ use crate::advise::{self, AdviseArgs};
 use crate::bypass::{self, BypassArgs};
 use crate::check::{self, CheckArgs};
 use crate::config::{self, ConfigCommand, Fault};
+use crate::doctor::{self, DoctorArgs};
+use crate::exit::{self, Failure};
 use crate::logging::{self, LogFormat};
 use crate::memory::{self, MemoryArgs};
 use crate::otlp;
+use crate::pages::{self, PagesArgs};
+use crate::probe::{self, ProbeArgs};
 use crate::serve::{self, ServeArgs};
 use crate::top::{self, TopArgs};
 use crate::uninstall::{self, UninstallArgs};
+use crate::version;
 use crate::web;
 
 /// A drop-in SQL cache for PostgreSQL, MySQL and MariaDB: repeated reads come from the cache, and every answer stays true.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, long_version = version::long(), about)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -53,10 +58,21 @@ enum Command {
     Bypass(BypassArgs),
     /// Give a running Freshet another memory limit. A restart sets it to --memory again
     Memory(MemoryArgs),
+    /// Ask a running Freshet's probe; the exit code is 0 for yes, as health checks of containers want it
+    Probe(ProbeArgs),
+    /// Print a report of this installation without secrets: version, machine, limits, configuration, status, log
+    Doctor(DoctorArgs),
+    /// Write the manual pages and the completions of shells
+    #[command(hide = true)]
+    Pages(PagesArgs),
 }
 
 /// Runs the command of the process's command line.
-pub fn run() -> Result<ExitCode> {
+pub fn run() -> ExitCode {
+    try_run().unwrap_or_else(|error| exit::report(&error, Failure::Command))
+}
+
+fn try_run() -> Result<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let matches = match config::command().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
@@ -69,7 +85,7 @@ pub fn run() -> Result<ExitCode> {
         }
     };
     if matches.subcommand_name() == Some("serve") {
-        return serve_configured(arguments);
+        return Ok(serve_configured(arguments).unwrap_or_else(|error| exit::report(&error, Failure::Config)));
     }
     let cli = Cli::from_arg_matches(&matches)?;
     let _ = logging::start(logging::filter(&cli.log).context("--log")?, cli.log_format);
@@ -83,6 +99,9 @@ pub fn run() -> Result<ExitCode> {
         Command::Top(args) => runtime.block_on(top::run(args))?,
         Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
         Command::Memory(args) => runtime.block_on(memory::run(args))?,
+        Command::Probe(args) => return runtime.block_on(probe::run(args)),
+        Command::Doctor(args) => runtime.block_on(doctor::run(args))?,
+        Command::Pages(args) => pages::write(&args, &config::command())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -96,7 +115,7 @@ fn refused(faults: &[Fault]) -> ExitCode {
     for fault in faults {
         eprintln!("{fault}");
     }
-    ExitCode::FAILURE
+    Failure::Config.into()
 }
 
 fn serve_configured(arguments: Vec<OsString>) -> Result<ExitCode> {

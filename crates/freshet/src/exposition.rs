@@ -7,10 +7,10 @@ use freshet_proxy::{Family, Shared, Timed};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Collects the figures of all databases, since the encoder needs those of one name at once.
+/// Collects the figures of all databases, since the encoder needs all figures of a name together.
 #[derive(Default)]
 pub(crate) struct Writer {
-    /// Whose figures are collected; None: those of the process.
+    /// The database whose figures are being collected. None: those of the process.
     of: Option<Of>,
     pub(crate) metrics: Vec<Metric>,
 }
@@ -32,9 +32,9 @@ pub(crate) struct Metric {
 
 /// One figure.
 pub(crate) struct Sample {
-    /// None: it is of the process.
+    /// None: the figure is of the process.
     of: Option<Of>,
-    /// Another label.
+    /// A further label.
     label: Option<Label>,
     pub(crate) value: Figure,
 }
@@ -105,7 +105,7 @@ impl Figure {
 }
 
 impl Writer {
-    /// The figures that follow are those of a database, or of the process.
+    /// Begins the figures of a database, or of the process.
     pub(crate) fn begin(&mut self, of: Option<(&str, &Family)>) {
         self.of = of.map(|(database, family)| Of { database: database.to_owned(), protocol: family.protocol() });
     }
@@ -119,7 +119,7 @@ impl Writer {
         self.add(name, help, None, Figure::Gauge(value))
     }
 
-    /// Without a value it is told of all the same.
+    /// Without a value the metric is described all the same.
     pub(crate) fn gauge_if_known(&mut self, name: &str, help: &str, value: Option<u64>) -> fmt::Result {
         match value {
             Some(value) => self.gauge(name, help, value as f64),
@@ -136,10 +136,17 @@ impl Writer {
         self.counters(("freshet_passed", "Statements passed, by reason"), "reason", by_reason)
     }
 
+    pub(crate) fn pins(&mut self, shared: &Shared) -> fmt::Result {
+        let help = "Commands behind which a session has kept its server connection, by the state that lives there";
+        self.counters(("freshet_pins", help), "pin", shared.metrics.kept_by_pin().into_iter())
+    }
+
     pub(crate) fn rule_matches(&mut self, shared: &Shared) -> fmt::Result {
-        let matches = (1..).zip(shared.rule_matches()).map(|(rule, count): (usize, u64)| (rule.to_string(), count));
-        let help = "Statements that a rule has decided, apart from hits, by its number in SHOW RULES";
-        self.counters(("freshet_rule_matches", help), "rule", matches)
+        let matches = shared.rule_matches().into_iter().map(|rule| (rule.rule, rule.matches));
+        let help = "Statements that a rule has decided, apart from hits: by the rule's number in the file, or its digest if SQL has created it";
+        self.counters(("freshet_rule_matches", help), "rule", matches)?;
+        let help = "Statements whose hint in a comment was wrong, and was ignored";
+        self.counter("freshet_hints_ignored", help, shared.hints_ignored())
     }
 
     /// One counter for each value of a label.
@@ -149,7 +156,7 @@ impl Writer {
         label: &'static str,
         counts: impl Iterator<Item = (impl Into<Cow<'static, str>>, u64)>,
     ) -> fmt::Result {
-        // Also told of if there is no value yet.
+        // The metric is described even if it has no value yet.
         self.metric(name, help, MetricType::Counter)?;
         for (value, count) in counts {
             self.add(name, help, Some((label, value.into())), Figure::Count(count))?;
@@ -190,7 +197,7 @@ impl Writer {
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for Metric { name, help, kind, samples } in &self.metrics {
             let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
-            // A figure of the process stands alone, unless it has a label of its own.
+            // A figure of the process has no labels, unless it has one of its own.
             if let [sample] = samples.as_slice()
                 && sample.labels().is_empty()
             {

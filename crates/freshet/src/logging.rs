@@ -1,4 +1,4 @@
-//! What is logged, and to where.
+//! The log: its filter and its output.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::str::FromStr as _;
@@ -8,16 +8,16 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// Sets what is logged from now on.
+/// Changes the filter of the log.
 pub(crate) type SetFilter = Box<dyn Fn(EnvFilter) -> Result<()> + Send + Sync>;
 
-/// Understands a filter.
+/// Parses a filter.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter> {
     EnvFilter::from_str(text)
         .with_context(|| format!("{text:?} is not a filter such as info or freshet_replication=debug"))
 }
 
-/// How a line is written.
+/// The form of a line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
@@ -26,12 +26,12 @@ pub(crate) enum LogFormat {
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Lines that could not be written.
+/// Number of lines that could not be written.
 pub(crate) fn dropped() -> u64 {
     DROPPED.load(Relaxed)
 }
 
-/// The standard error. Of an error nobody else learns.
+/// The standard error. Failed writes can be reported nowhere, so they are counted.
 struct Output(io::Stderr);
 
 impl Write for Output {

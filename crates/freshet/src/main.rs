@@ -8,11 +8,5 @@ use tikv_jemallocator::Jemalloc;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    match freshet::cli::run() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("freshet: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    freshet::cli::run()
 }

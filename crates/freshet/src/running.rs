@@ -1,7 +1,6 @@
 //! Commands of an operator to a running Freshet.
 //!
-//! They use Freshet's own port, like a client. The permitted users are known there already, and no second port needs
-//! protection.
+//! They use Freshet's own port, like a client. There the permitted users are known, and no second port needs protection.
 
 use std::sync::Arc;
 
@@ -11,10 +10,10 @@ use freshet_net::{Upstream, mysql};
 
 /// PostgreSQL's SQLSTATE for an unknown statement.
 const SYNTAX_ERROR: &str = "42601";
-/// `ER_PARSE_ERROR`, the same of MySQL and MariaDB.
+/// `ER_PARSE_ERROR`, the corresponding error of MySQL and MariaDB.
 const PARSE_ERROR: u16 = 1064;
 
-/// Which Freshet.
+/// The running Freshet.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct At {
     /// Freshet itself, and one of its admin users: postgres://user:password@host:6432/database, or any other connection
@@ -28,7 +27,7 @@ pub(crate) async fn rows(At { at }: &At, sql: &str) -> Result<(String, Rows)> {
     if mysql::Upstream::is_url(at) { ask_mysql(at, sql).await } else { ask_postgres(at, sql).await }
 }
 
-/// The same; returns the value in the answer's one row.
+/// Sends the statement and returns the value in the answer's only row.
 pub(crate) async fn ask(at: &At, sql: &str) -> Result<(String, String)> {
     let (at, rows) = rows(at, sql).await?;
     match rows.as_slice().first().map(Vec::as_slice) {

@@ -10,11 +10,24 @@ use freshet_proxy::{Database, Databases};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
+use crate::notify::ServiceManager;
+
 /// How often the remaining sessions are counted.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What the end takes after the drain, at most: spans are exported, the change stream ends.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Returns when the program must end.
-pub(crate) async fn until_stopped(databases: &Databases, drain_max: impl Fn() -> Duration) -> anyhow::Result<()> {
+pub(crate) async fn until_stopped(
+    databases: &Databases,
+    manager: &ServiceManager,
+    drain_max: impl Fn() -> Duration,
+) -> anyhow::Result<()> {
+    let drain_max = || {
+        let drain_max = drain_max();
+        manager.stopping(drain_max + END_TIMEOUT);
+        drain_max
+    };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
@@ -51,7 +64,7 @@ async fn drain(databases: &Databases, drain_max: Duration, terminate: &mut Signa
     }
 }
 
-/// Waits for the sessions of a database that is served no longer. Those that are left after `drain_max` are ended.
+/// Waits for the sessions of a removed database. Those that remain after `drain_max` are ended.
 pub(crate) async fn drain_one(database: &Database, drain_max: Duration, close_max: Duration) {
     let (name, shared) = (&database.name, database.family.shared());
     let sessions = || shared.metrics.sessions();

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: UninstallArgs) -> ExitCode {
     }
 }
 
-/// Whether nothing is left.
+/// Removes everything. Returns whether nothing is left.
 async fn uninstall(args: &UninstallArgs) -> Result<bool> {
     if freshet_net::mysql::Upstream::is_url(&args.upstream) {
         println!(

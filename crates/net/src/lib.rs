@@ -18,7 +18,6 @@ mod worker;
 
 pub use conninfo::Conninfo;
 pub use socket::Socket;
-pub use stream::Stream;
-pub use tcp::set_keepalive;
+pub use stream::{Stream, set_keepalive};
 pub use upstream::{Upstream, UpstreamError};
 pub use worker::{Worker, spawn};

@@ -24,6 +24,30 @@ pub enum Socket {
 }
 
 impl Socket {
+    /// No connection: nothing comes, and what is to be sent waits until there is one.
+    pub fn absent() -> Self {
+        Self::Tcp(Stream::absent())
+    }
+
+    /// Belongs to no thread from here on: it may be idle, and be taken to another one. [`Self::wake`] must follow
+    /// before it is used again.
+    pub fn rest(&mut self) -> io::Result<()> {
+        self.stream().rest()
+    }
+
+    /// Belongs to this thread's worker, and to the running task.
+    pub fn wake(&mut self) -> io::Result<()> {
+        self.stream().wake()
+    }
+
+    fn stream(&mut self) -> &mut Stream {
+        match self {
+            Self::Tcp(plain) | Self::Unix(plain) => plain,
+            Self::Client(tls) => tls.get_mut().0,
+            Self::Upstream(tls) => tls.get_mut().0,
+        }
+    }
+
     /// Nobody can read along between the ends: TLS, or a Unix socket.
     pub fn is_private(&self) -> bool {
         !matches!(self, Self::Tcp(_))

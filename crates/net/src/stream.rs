@@ -2,17 +2,29 @@
 
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::net::RecvFlags;
-use socket2::SockAddr;
+use socket2::{SockAddr, SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::worker::{self, Watched};
+
+/// Silence after which the kernel probes the peer.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// Pause between two probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Lets the kernel probe a silent peer.
+pub fn set_keepalive(stream: &impl AsFd) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
 
 /// TCP, or a Unix socket.
 #[derive(Debug)]
@@ -21,6 +33,10 @@ pub struct Stream(Inner);
 #[derive(Debug)]
 enum Inner {
     Watched(Watched),
+    /// No worker watches it.
+    Resting(socket2::Socket),
+    /// There is none.
+    Absent,
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -29,6 +45,29 @@ impl Stream {
     /// One that a worker was given, in its thread.
     pub fn watched(socket: impl Into<OwnedFd>) -> io::Result<Self> {
         Ok(Self(Inner::Watched(Watched::new(socket.into().into())?)))
+    }
+
+    /// No connection: nothing comes, and what is to be sent waits.
+    pub(crate) fn absent() -> Self {
+        Self(Inner::Absent)
+    }
+
+    /// Belongs to no thread from here on, until [`Self::wake`].
+    pub(crate) fn rest(&mut self) -> io::Result<()> {
+        self.0 = match std::mem::replace(&mut self.0, Inner::Absent) {
+            Inner::Watched(watched) => Inner::Resting(watched.release()?),
+            inner => inner,
+        };
+        Ok(())
+    }
+
+    /// Belongs to this thread's worker, and to the running task.
+    pub(crate) fn wake(&mut self) -> io::Result<()> {
+        self.0 = match std::mem::replace(&mut self.0, Inner::Absent) {
+            Inner::Resting(socket) => Inner::Watched(Watched::new(socket)?),
+            inner => inner,
+        };
+        Ok(())
     }
 
     /// Connects by TCP, without a time-out but the kernel's.
@@ -54,26 +93,29 @@ impl Stream {
         match &self.0 {
             Inner::Watched(watched) => Some(watched.socket().peer_addr().ok()?.as_socket()?.ip()),
             Inner::Tcp(tcp) => Some(tcp.peer_addr().ok()?.ip()),
-            Inner::Unix(_) => None,
+            Inner::Resting(socket) => Some(socket.peer_addr().ok()?.as_socket()?.ip()),
+            Inner::Unix(_) | Inner::Absent => None,
         }
     }
 
     /// Both ends of a TCP connection: its own and the peer's.
     pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        match &self.0 {
-            Inner::Watched(watched) => {
-                let socket = watched.socket();
-                Some((socket.local_addr().ok()?.as_socket()?, socket.peer_addr().ok()?.as_socket()?))
-            }
-            Inner::Tcp(tcp) => Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)),
-            Inner::Unix(_) => None,
-        }
+        let socket = match &self.0 {
+            Inner::Watched(watched) => watched.socket(),
+            Inner::Resting(socket) => socket,
+            Inner::Tcp(tcp) => return Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)),
+            Inner::Unix(_) | Inner::Absent => return None,
+        };
+        Some((socket.local_addr().ok()?.as_socket()?, socket.peer_addr().ok()?.as_socket()?))
     }
 
     /// Whether nothing has come since the last receive; the task is woken when something does. Takes no lock and
     /// makes no system call.
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(&self.0, Inner::Watched(watched) if watched.is_silent())
+        match &self.0 {
+            Inner::Watched(watched) => watched.is_silent(),
+            inner => matches!(inner, Inner::Absent),
+        }
     }
 
     /// The first byte that comes, which stays to be received; None if the peer has ended.
@@ -82,9 +124,22 @@ impl Stream {
         let count = match &self.0 {
             Inner::Watched(watched) => std::future::poll_fn(|_| watched.receive(&mut first, RecvFlags::PEEK)).await?,
             Inner::Tcp(tcp) => tcp.peek(&mut first).await?,
-            Inner::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+            Inner::Unix(_) | Inner::Resting(_) | Inner::Absent => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(first.into_iter().take(count).next())
+    }
+
+    /// The options of a new connection by TCP.
+    pub(crate) fn set_options(&self) -> io::Result<()> {
+        let set = |socket: SockRef<'_>| {
+            socket.set_tcp_nodelay(true)?;
+            set_keepalive(&*socket)
+        };
+        match &self.0 {
+            Inner::Watched(watched) => set(watched.socket().into()),
+            Inner::Tcp(tcp) => set(tcp.into()),
+            Inner::Unix(_) | Inner::Resting(_) | Inner::Absent => Ok(()),
+        }
     }
 
     /// Receives once, into a buffer that is not empty; 0 bytes: the peer sends no more.
@@ -98,19 +153,10 @@ impl Stream {
     }
 }
 
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
-            Inner::Watched(watched) => watched.socket().as_fd(),
-            Inner::Tcp(tcp) => tcp.as_fd(),
-            Inner::Unix(unix) => unix.as_fd(),
-        }
-    }
-}
-
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().0 {
+            Inner::Resting(_) | Inner::Absent => Poll::Pending,
             // Into room that nobody has written to.
             Inner::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Inner::Unix(unix) => Pin::new(unix).poll_read(cx, buffer),
@@ -128,6 +174,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().0 {
             Inner::Watched(watched) => watched.send(bytes),
+            Inner::Resting(_) | Inner::Absent => Poll::Pending,
             Inner::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Inner::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
         }
@@ -140,6 +187,7 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().0 {
             Inner::Watched(watched) => Poll::Ready(watched.socket().shutdown(Shutdown::Write)),
+            Inner::Resting(_) | Inner::Absent => Poll::Ready(Ok(())),
             Inner::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Inner::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
         }

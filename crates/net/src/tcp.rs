@@ -5,17 +5,9 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
-use std::time::Duration;
-
-use socket2::{SockRef, TcpKeepalive};
 
 use crate::stream::Stream;
 
-/// Silence after which the kernel probes the peer.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
-/// Pause between two probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
@@ -39,15 +31,8 @@ pub(crate) async fn connect_tcp(name: &str, ip: Option<IpAddr>, port: u16) -> io
 async fn connect_address(address: SocketAddr) -> io::Result<Stream> {
     let connect = async {
         let stream = Stream::connect_tcp(address).await?;
-        SockRef::from(&stream).set_tcp_nodelay(true)?;
-        set_keepalive(&stream)?;
+        stream.set_options()?;
         Ok(stream)
     };
     connect.await.map_err(|error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}")))
-}
-
-/// Lets the kernel probe a silent peer.
-pub fn set_keepalive(stream: &impl AsFd) -> io::Result<()> {
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }

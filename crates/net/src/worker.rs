@@ -199,7 +199,7 @@ impl Worker {
 
     /// Changes the watched events of the socket. The kernel reports at once those that are already true.
     fn watch_for(&self, watched: &Watched, flags: EventFlags) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, &watched.socket, EventData::new_u64(watched.number as u64), flags)?)
+        Ok(epoll::modify(&self.epoll, &watched.socket, EventData::new_u64(watched.number.0 as u64), flags)?)
     }
 }
 
@@ -354,8 +354,12 @@ impl Readiness {
 pub(crate) struct Watched {
     socket: Socket,
     readiness: Arc<Readiness>,
-    number: usize,
+    number: Number,
 }
+
+/// A socket's number in the worker, until it is dropped.
+#[derive(Debug)]
+struct Number(usize);
 
 impl Watched {
     /// A connected socket, which is not to block.
@@ -363,7 +367,15 @@ impl Watched {
         socket.set_nonblocking(true)?;
         let watched = HERE.with(|here| here.get().map(|worker| worker.watch(&socket)));
         let (readiness, number) = watched.ok_or(io::ErrorKind::Unsupported)??;
-        Ok(Self { socket, readiness, number })
+        Ok(Self { socket, readiness, number: Number(number) })
+    }
+
+    /// Watches it no more: it may go to another thread.
+    pub(crate) fn release(self) -> io::Result<Socket> {
+        let Self { socket, number, .. } = self;
+        HERE.with(|here| here.get().map_or(Ok(()), |worker| epoll::delete(&worker.epoll, &socket)))?;
+        drop(number);
+        Ok(socket)
     }
 
     /// A new connection. There is no time-out but the kernel's.
@@ -444,12 +456,12 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for Number {
     fn drop(&mut self) {
         // The kernel forgets the socket when it is closed.
         let _ = HERE.try_with(|here| {
             if let Some(worker) = here.get() {
-                worker.inside.borrow_mut().forget(self.number);
+                worker.inside.borrow_mut().forget(self.0);
             }
         });
     }

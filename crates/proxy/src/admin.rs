@@ -1,18 +1,22 @@
 //! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW CONFIG, SHOW RULES, RELOAD, EXPLAIN CACHE, EXPLAIN LAST STATEMENT, FRESHET BYPASS and FRESHET MEMORY.
+//! Those to CREATE CACHE and its kin are in [`caches`].
 
-use std::sync::PoisonError;
+mod caches;
+
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
 use freshet_cache::admission::Keep;
 use freshet_sql::{Admin, Modes, ReadSet};
 use freshet_types::{Catalog, Reason};
 
 use crate::latency::Histogram;
-use crate::rules::Who;
+use crate::rules::{Who, span_text};
+use crate::server::console::AdminError;
 use crate::session::context::Context;
 use crate::session::last::{LastStatement, Met};
 use crate::shared::Shared;
-use crate::statement::registry::NormalizedQuery;
+use crate::statement::registry::{NormalizedQuery, Statement};
 use crate::statement::report::QueryReport;
 
 /// Limit of rows in a list.
@@ -38,12 +42,6 @@ pub(crate) struct Asker<'a> {
 pub(crate) struct Table {
     pub(crate) columns: &'static [&'static str],
     pub(crate) rows: Vec<Vec<String>>,
-}
-
-/// An error.
-pub(crate) struct AdminError {
-    pub(crate) sqlstate: &'static str,
-    pub(crate) message: String,
 }
 
 /// The columns of an answer.
@@ -76,12 +74,19 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
             "ttl_seconds",
         ],
         Admin::ShowAdvice => &["digest", "query", "passed", "database_seconds", "reason", "detail", "remedy"],
-        Admin::ShowStatus | Admin::ExplainCache(_) | Admin::ExplainLast | Admin::Bypass(_) | Admin::Memory(_) => {
-            &["name", "value"]
-        }
+        Admin::ShowStatus
+        | Admin::ExplainCache(_)
+        | Admin::ExplainLast
+        | Admin::Bypass(_)
+        | Admin::Memory(_)
+        | Admin::MemoryMin(_)
+        | Admin::MemoryMax(_)
+        | Admin::CreateCache(_) => &["name", "value"],
+        Admin::DropCache(_) | Admin::DropAllCaches => &["digest", "name"],
+        Admin::ShowRulesAsToml => &["toml"],
         // The first four are PgBouncer's.
         Admin::ShowConfig => &["key", "value", "default", "changeable", "source", "after_restart"],
-        Admin::ShowRules => &["rule", "conditions", "action", "matches", "since"],
+        Admin::ShowRules => &["rule", "conditions", "action", "matches", "since", "name", "origin"],
         Admin::Reload => &["key", "before", "now", "effect"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
         // What the statement asks for.
@@ -116,10 +121,25 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
         Admin::ShowAdvice => advice(shared),
         Admin::Bypass(on) => switch(shared, asker, *on),
         Admin::Memory(bytes) => resize(shared, asker, *bytes),
+        Admin::MemoryMin(bytes) => {
+            bound(shared, asker, (*bytes, shared.memory_bounds().1))?;
+            table_of_pairs(vec![("memory_min", bytes.to_string())])
+        }
+        Admin::MemoryMax(bytes) => {
+            bound(shared, asker, (shared.memory_bounds().0, *bytes))?;
+            table_of_pairs(vec![("memory_max", bytes.to_string())])
+        }
         Admin::ShowConfig => config(shared),
         Admin::ShowRules => {
             Table { columns: columns(admin), rows: shared.rules.shown().into_iter().map(Vec::from).collect() }
         }
+        Admin::ShowRulesAsToml => {
+            let lines = shared.rules.toml().into_iter().map(|line| vec![line]);
+            Table { columns: columns(admin), rows: lines.collect() }
+        }
+        Admin::CreateCache(create) => caches::create(shared, asker, create)?,
+        Admin::DropCache(name) => caches::drop(shared, asker, Some(name))?,
+        Admin::DropAllCaches => caches::drop(shared, asker, None)?,
         Admin::Reload => reload(shared, asker)?,
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::ExplainLast => status(shared),
         // Answered by the family.
@@ -143,6 +163,22 @@ fn resize(shared: &Shared, asker: &Asker<'_>, bytes: u64) -> Table {
         tracing::info!("user \"{}\" has set the memory limit to {bytes} bytes; it was {before}", asker.who.user);
     }
     table_of_pairs(vec![("memory", bytes.to_string())])
+}
+
+/// Sets the least and the most memory of the session's database.
+fn bound(shared: &Shared, asker: &Asker<'_>, bounds: (u64, u64)) -> Result<(), AdminError> {
+    change_bounds(shared, asker.who.user, bounds).map_err(|message| AdminError { sqlstate: "22023", message })
+}
+
+/// The same for any database. Err: why not.
+pub(crate) fn change_bounds(shared: &Shared, user: &str, (min, max): (u64, u64)) -> Result<(), String> {
+    if max < min {
+        return Err(format!("memory_max would be {max} bytes, below memory_min with {min}"));
+    }
+    shared.set_memory_bounds((min, max));
+    let upstream = &shared.settings.upstream;
+    tracing::info!("user \"{user}\" has set the memory of {upstream} to at least {min} and at most {max} bytes");
+    Ok(())
 }
 
 fn config(shared: &Shared) -> Table {
@@ -292,6 +328,13 @@ fn table_of_pairs(pairs: Vec<(&str, String)>) -> Table {
     }
 }
 
+/// The statement of a text in this session.
+fn statement(shared: &Shared, asker: &Asker<'_>, text: &str) -> Result<Arc<Statement>, Reason> {
+    let text = text.as_bytes();
+    let known = shared.known_text(text, freshet_sql::without_outer_comments(text));
+    shared.registry.statement_under(asker.modes, &known)
+}
+
 /// What the session's last statement met.
 fn explain_last(last: Option<&LastStatement>) -> Table {
     let Some(LastStatement { query, met }) = last else {
@@ -322,10 +365,7 @@ fn explain_last(last: Option<&LastStatement>) -> Table {
 
 fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, AdminError> {
     let invalid = |message: String| AdminError { sqlstate: "42601", message };
-    let statement = shared
-        .registry
-        .statement_under(asker.modes, query.as_bytes())
-        .map_err(|reason| invalid(format!("EXPLAIN CACHE: {reason}")))?;
+    let statement = statement(shared, asker, query).map_err(|reason| invalid(format!("EXPLAIN CACHE: {reason}")))?;
     let query = &statement.query;
     let mut pairs = vec![("digest", query.digest_text()), ("query", query.text.to_string())];
     let Some(context) = asker.context else {
@@ -333,8 +373,13 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         pairs.push(("cached", format!("no: {reason}")));
         return Ok(table_of_pairs(pairs));
     };
-    if let Some(reason @ (Reason::OtherDatabase | Reason::OtherServer | Reason::NoStream | Reason::TooManyDatabases)) =
-        &asker.obstacle
+    if let Some(
+        reason @ (Reason::OtherDatabase
+        | Reason::OtherServer
+        | Reason::NoStream
+        | Reason::TooManyDatabases
+        | Reason::DatabaseNotOpened),
+    ) = &asker.obstacle
     {
         pairs.push(("cached", format!("no: {reason}")));
         return Ok(table_of_pairs(pairs));
@@ -345,7 +390,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         Ok((read_set, lines))
     });
     match explained {
-        Err(reason) => pairs.extend(explain_by_ttl(shared, asker, query, &reason)),
+        Err(reason) => pairs.extend(explain_by_ttl(shared, asker, &statement, &reason)),
         Ok((read_set, lines)) => {
             let hidden = (asker.hides)(query, &read_set, &catalog).then_some(&Reason::TemporaryTables);
             let session = context.obstacle.as_ref().or(asker.obstacle.as_ref()).or(hidden);
@@ -385,20 +430,20 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
 fn explain_by_ttl(
     shared: &Shared,
     asker: &Asker<'_>,
-    query: &NormalizedQuery,
+    statement: &Statement,
     reason: &Reason,
 ) -> Vec<(&'static str, String)> {
-    let mut pairs = Vec::new();
-    let ttl = shared.rules.ttl(query.subject(), &asker.who).map(|ttl| format!("{}s", ttl as f64 / 1e9));
-    let Some((ttl, context)) = ttl.zip(asker.context) else {
+    let (query, mut pairs) = (&statement.query, Vec::new());
+    let ttl = shared.rules.ttl(statement.subject(), &asker.who).map(|(ttl, by)| (span_text(ttl), by));
+    let Some(((ttl, by), context)) = ttl.zip(asker.context) else {
         pairs.push(("cached", format!("no: {reason}")));
         return pairs;
     };
     let tags = || query.tags_by_ttl(&shared.catalog.load(), context).map(drop);
     let overruled = if reason.yields_to_ttl() { tags() } else { Err(reason.clone()) };
     let (cached, by_ttl) = match overruled {
-        Ok(()) => (format!("for {ttl}, by a rule: changes do not invalidate it, since {reason}"), ttl),
-        Err(other) => (format!("no: {reason}"), format!("the rule cannot overrule: {other}")),
+        Ok(()) => (format!("for {ttl}, by a {by}: changes do not invalidate it, since {reason}"), ttl),
+        Err(other) => (format!("no: {reason}"), format!("the {by} cannot overrule: {other}")),
     };
     pairs.push(("cached", cached));
     pairs.push(("ttl", by_ttl));

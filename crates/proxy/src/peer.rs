@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use freshet_net::Socket;
@@ -56,6 +56,8 @@ impl Input {
         }
     }
 
+    // Out of line: at a hit the question is asked three times, and answered with yes once.
+    #[inline(never)]
     fn give_back(&mut self) {
         let data = std::mem::take(&mut self.data);
         SPARE.with_borrow_mut(|spare| {
@@ -175,6 +177,38 @@ impl Peer {
 
     pub(crate) fn into_socket(self) -> Socket {
         self.socket
+    }
+
+    /// Without a connection: what is put waits for one.
+    pub(crate) fn absent() -> Self {
+        Self::new(Socket::absent())
+    }
+
+    /// Takes this connection.
+    pub(crate) fn plug(&mut self, socket: Socket) {
+        self.socket = socket;
+        (self.ended, self.unflushed) = (false, false);
+    }
+
+    /// Gives the connection away, of which nothing is left to be read or sent.
+    pub(crate) fn unplug(&mut self) -> Socket {
+        std::mem::replace(&mut self.socket, Socket::absent())
+    }
+
+    /// Nothing has come, and the peer has not closed its side. Asks the socket.
+    pub(crate) fn find_quiet(&mut self) -> bool {
+        self.poll_receive(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    /// Belongs to no thread from here on, until [`Self::wake`]. Its buffers are empty.
+    pub(crate) fn rest(&mut self) -> io::Result<()> {
+        self.input.lend_no_more();
+        self.socket.rest()
+    }
+
+    /// Belongs to this thread's worker, and to the running task.
+    pub(crate) fn wake(&mut self) -> io::Result<()> {
+        self.socket.wake()
     }
 
     /// Receives once if there is space. Ready: bytes arrived, or the peer closed its side.

@@ -3,19 +3,20 @@
 use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::admission::{self, Miss};
 use freshet_cache::{Cache, Entry, Keyed};
-use freshet_types::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
+use freshet_types::{Catalog, CatalogVersion, Change, ChangeSet, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
-use crate::rules::{RuleText, RulesInForce};
+use crate::pool::{PoolFigures, PoolSettings};
+use crate::rules::RulesInForce;
 use crate::server::console::Console;
-use crate::server::process_memory::ProcessMemory;
+use crate::server::process_memory::{MemoryBounds, ProcessMemory};
 use crate::server::query_log::QueryLog;
 use crate::server::scheduling_delay::SchedulingDelay;
 use crate::server::stop_request::StopRequest;
@@ -35,6 +36,7 @@ pub(crate) mod key_queries;
 mod log_end;
 mod log_lag;
 mod observers;
+mod operators_rules;
 
 pub use crate::clock::Clock;
 pub use key_queries::KeyQueries;
@@ -79,6 +81,8 @@ pub struct Settings {
     pub verify: f64,
     /// PostgreSQL: functions in SQL and PL/pgSQL that are declared immutable are trusted.
     pub trust_immutable: bool,
+    /// How sessions share server connections.
+    pub pool: PoolSettings,
     /// Test switches.
     pub faults: Faults,
 }
@@ -122,6 +126,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Counters.
     pub metrics: Metrics,
+    /// Of server connections that sessions share.
+    pub pool_figures: Arc<PoolFigures>,
     /// Delays of threads that wait for a processor.
     pub scheduling_delay: SchedulingDelay,
     /// Hits that are compared with the database.
@@ -167,8 +173,12 @@ pub struct Shared {
     pub(crate) writing: Arc<AtomicUsize>,
     /// Bytes of entries added since the memory was last measured because of them.
     pub(crate) filled: AtomicU64,
+    /// Of the part of the memory limit that this database has.
+    pub(crate) memory_bounds: MemoryBounds,
     /// Notified when commits wait for a proof.
     pub(crate) proof_wanted: Notify,
+    /// See [`Self::naming`].
+    naming: Mutex<()>,
     /// Notified to read the catalogue before its time.
     pub(crate) catalog_wanted: Notify,
     /// PostgreSQL: until this time look-ups do not cause a reading of the catalogue.
@@ -193,6 +203,7 @@ impl Shared {
             console: OnceLock::new(),
             clock,
             metrics: Metrics::new(workers),
+            pool_figures: Arc::default(),
             scheduling_delay: SchedulingDelay::default(),
             waits: Arc::default(),
             switches: Switches::default(),
@@ -213,7 +224,9 @@ impl Shared {
             redefining: Arc::default(),
             writing: Arc::default(),
             filled: AtomicU64::new(0),
+            memory_bounds: MemoryBounds::default(),
             proof_wanted: Notify::new(),
+            naming: Mutex::default(),
             catalog_wanted: Notify::new(),
             catalog_rests: AtomicU64::new(0),
             cool_off: ArcSwap::default(),
@@ -263,16 +276,6 @@ impl Shared {
         self.verifier.is_on().then(|| self.cache.peek(key)).flatten()
     }
 
-    /// Replaces the rules of the operator. False: they are the same as before.
-    pub fn set_rules(&self, rules: Vec<RuleText>) -> bool {
-        self.rules.set(rules)
-    }
-
-    /// How many statements each rule has decided, apart from hits.
-    pub fn rule_matches(&self) -> Vec<u64> {
-        self.rules.matches()
-    }
-
     /// A commit was delivered that waits for a proof.
     pub fn commit_delivered(&self) {
         self.proof_wanted.notify_one();
@@ -311,10 +314,27 @@ impl Shared {
         self.catalog_version.store(version, SeqCst);
     }
 
-    /// The relations with these names, in any schema.
-    pub fn namesakes(&self, names: &HashSet<Arc<str>>) -> Vec<TableId> {
+    /// Held while one catalogue replaces another in the cache, and while names are looked up for a redefinition that the cache then applies.
+    pub fn naming(&self) -> MutexGuard<'_, ()> {
+        self.naming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds to the relations that a commit redefined those of the same names, in any schema: after a relation was created, renamed or dropped, its name
+    /// may mean another one. If the name is also an enum's, a type may be another one.
+    pub fn add_namesakes(&self, changes: &mut ChangeSet) {
+        let ChangeSet::Rows(rows) = &*changes else { return };
         let catalog = self.catalog.load();
-        catalog.tables().filter(|table| names.contains(&table.name)).map(|table| table.id).collect()
+        let names =
+            rows.iter().filter_map(|row| if let Change::Redefined { name, .. } = row { Some(name) } else { None });
+        if names.clone().any(|name| catalog.enums.contains_key(&**name)) {
+            *changes = ChangeSet::Everything;
+            return;
+        }
+        let known: HashSet<TableId> = rows.iter().filter(|row| row.is_whole()).map(Change::table).collect();
+        let named: HashSet<TableId> = names.flat_map(|name| catalog.named(name)).collect();
+        for table in named.difference(&known) {
+            changes.push(Change::AnyRow(*table));
+        }
     }
 
     /// The catalogue in use is out of date: it is read again at once.

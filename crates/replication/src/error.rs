@@ -39,7 +39,7 @@ pub enum Fault {
     #[error("the binlog holds {0}, which is not supported")]
     Unsupported(&'static str),
     /// The server reports that the log may lack changes.
-    #[error("the binlog tells of an incident: changes may be missing in it")]
+    #[error("the binlog reports an incident: changes may be missing in it")]
     Incident,
     /// The server has ended the dump.
     #[error("the upstream ended the stream of its binlog")]
@@ -62,10 +62,10 @@ pub enum Fault {
     #[error("the change stream has not passed a position for {0:?} (--slot-lag-seconds): starting anew")]
     Late(Duration),
     /// The slot is in use, most likely by the walsender of the broken connection.
-    #[error("the slot is still in use by the connection before")]
+    #[error("the slot is still in use by the previous connection")]
     SlotBusy,
     /// The slot's position is not the one at which the stream broke.
-    #[error("the slot was moved or created again by somebody else")]
+    #[error("another process moved the slot or created it again")]
     SlotMoved,
     /// The name leads to another server, or the server was restarted.
     #[error("the connection leads to another server, or to one that was restarted")]

@@ -23,7 +23,7 @@ const FRUITLESS_MAX: u32 = 10;
 pub(crate) trait Family: Sync {
     /// A connection to a server that can send a stream.
     type Connection;
-    /// The position of a stream, and what a stream that continues from there needs to know.
+    /// The position of a stream, with the facts from which it can continue.
     type Progress;
 
     /// The upstream, for messages.
@@ -64,7 +64,7 @@ pub(crate) trait Family: Sync {
     /// The stream broke: forgets what a continued stream will send again. False: the server keeps no position for it.
     fn keep_place(progress: &mut Self::Progress) -> bool;
 
-    /// The connection has ended with this fault. `progress`: where the stream may continue.
+    /// Called when the connection has ended with this fault. `progress` is where the stream may continue.
     async fn close(&self, connection: Self::Connection, progress: Option<&mut Self::Progress>, fault: &Fault);
 }
 
@@ -81,7 +81,7 @@ struct Place<P> {
 struct Ended<P> {
     fault: Fault,
     /// The sink was told that the stream is established.
-    stood: bool,
+    established: bool,
     /// Where the epoch may continue.
     place: Option<Place<P>>,
 }
@@ -94,13 +94,13 @@ pub(crate) async fn follow<F: Family>(family: F, sink: Arc<dyn Sink>, control: A
     let mut told = String::new();
     let mut place = None;
     loop {
-        let Ended { fault, stood, place: rest } = follower.connection(place, &mut told).await;
+        let Ended { fault, established, place: rest } = follower.connection(place, &mut told).await;
         place = rest;
         pause = match fault {
             Fault::Shutdown => return,
             Fault::Restart => Duration::ZERO,
             fault if fault.is_setup() => BACKOFF_MAX,
-            _ if stood => BACKOFF_MIN,
+            _ if established => BACKOFF_MIN,
             _ => (pause * 2).clamp(BACKOFF_MIN, BACKOFF_MAX),
         };
         tokio::select! {
@@ -120,7 +120,7 @@ struct Follower<F> {
 }
 
 impl<F: Family> Follower<F> {
-    /// `again`: the sink knows already that there is no stream, for another reason.
+    /// Reports that there is no stream. `again`: the sink already knows that, for another reason.
     fn tell(&self, fault: &Fault, suspended: bool, again: bool) {
         let why = fault.to_string();
         if suspended {
@@ -128,9 +128,9 @@ impl<F: Family> Follower<F> {
         } else {
             self.sink.disconnected(&why);
         }
-        let until = if suspended { " until it goes on" } else { "" };
+        let until = if suspended { " until it continues" } else { "" };
         let upstream = self.family.upstream();
-        let text = format!("no change stream from {upstream}, so nothing is answered from the cache{until}: {why}");
+        let text = format!("no change stream from {upstream}, so nothing is served from the cache{until}: {why}");
         match fault {
             Fault::Shutdown => debug!("{why}"),
             Fault::Restart => info!("{text}"),
@@ -140,11 +140,11 @@ impl<F: Family> Follower<F> {
         }
     }
 
-    /// Reports the end of a connection, unless the reason is the same as before.
+    /// Reports the end of a connection, unless the reason is the previous one.
     fn tell_end(&self, ended: &Ended<F::Progress>, was_suspended: bool, told: &mut String) {
         let why = ended.fault.to_string();
-        if ended.stood || why != *told || (was_suspended && ended.place.is_none()) {
-            self.tell(&ended.fault, ended.place.is_some(), !ended.stood && !told.is_empty());
+        if ended.established || why != *told || (was_suspended && ended.place.is_none()) {
+            self.tell(&ended.fault, ended.place.is_some(), !ended.established && !told.is_empty());
             *told = why;
         }
     }
@@ -161,13 +161,13 @@ impl<F: Family> Follower<F> {
             Ok(connection) => connection,
             Err(fault) => {
                 let place = place.filter(|_| fault.is_passing());
-                let ended = Ended { fault, stood: false, place };
+                let ended = Ended { fault, established: false, place };
                 self.tell_end(&ended, was_suspended, told);
                 return ended;
             }
         };
         let mut ended = match place {
-            Some(place) => self.go_on(&mut connection, place).await,
+            Some(place) => self.continue_epoch(&mut connection, place).await,
             None => self.begin(&mut connection).await,
         };
         // This comes first: nothing may be served from the cache from now on.
@@ -190,7 +190,7 @@ impl<F: Family> Follower<F> {
         };
         let progress = match started {
             Ok(progress) => progress,
-            Err(fault) => return Ended { fault, stood: false, place: None },
+            Err(fault) => return Ended { fault, established: false, place: None },
         };
         let identity = F::identity(connection).clone();
         let epoch = self.sink.connected(&identity);
@@ -200,9 +200,9 @@ impl<F: Family> Follower<F> {
     }
 
     /// Continues the epoch of a stream that broke.
-    async fn go_on(&self, connection: &mut F::Connection, place: Place<F::Progress>) -> Ended<F::Progress> {
+    async fn continue_epoch(&self, connection: &mut F::Connection, place: Place<F::Progress>) -> Ended<F::Progress> {
         if *F::identity(connection) != place.identity {
-            return Ended { fault: Fault::OtherServer, stood: false, place: None };
+            return Ended { fault: Fault::OtherServer, established: false, place: None };
         }
         let resumed = tokio::select! {
             biased;
@@ -211,12 +211,12 @@ impl<F: Family> Follower<F> {
         };
         if let Err(fault) = resumed {
             let place = Some(place).filter(|_| fault.is_passing());
-            return Ended { fault, stood: false, place };
+            return Ended { fault, established: false, place };
         }
         if !self.sink.resumed(&place.identity, place.epoch) {
-            return Ended { fault: Fault::EpochEnded, stood: true, place: None };
+            return Ended { fault: Fault::EpochEnded, established: true, place: None };
         }
-        info!("change stream {} goes on, {}", place.epoch.0, F::describe(connection, &place.progress));
+        info!("change stream {} continues, {}", place.epoch.0, F::describe(connection, &place.progress));
         self.run(connection, place).await
     }
 
@@ -229,8 +229,8 @@ impl<F: Family> Follower<F> {
             fault = self.family.run(connection, &mut place.progress, &*self.sink, &self.control) => fault,
         };
         place.fruitless = if F::passed(&place.progress) > before { 0 } else { place.fruitless + 1 };
-        let goes_on = F::keep_place(&mut place.progress) && fault.is_passing() && place.fruitless <= FRUITLESS_MAX;
-        Ended { fault, stood: true, place: Some(place).filter(|_| goes_on) }
+        let continues = F::keep_place(&mut place.progress) && fault.is_passing() && place.fruitless <= FRUITLESS_MAX;
+        Ended { fault, established: true, place: Some(place).filter(|_| continues) }
     }
 
     /// Waits until the end of the stream is requested.

@@ -46,18 +46,18 @@ pub trait Sink: Send + Sync + 'static {
     /// The next commit of the stream.
     fn commit(&self, commit: Commit);
     /// A transaction of a binlog that ends at `end` was delivered, with its commit, if any. `gtid` is MySQL's GTID, or MariaDB's domain and server
-    /// (32 bits each) and the sequence number. The position is passed next.
+    /// (32 bits each) with the sequence number. The position is passed next.
     fn group(&self, gtid: (u128, u64), end: Lsn) {
         let _ = (gtid, end);
     }
-    /// PostgreSQL: the stream's slot makes the server keep so many bytes of its log.
+    /// PostgreSQL: the stream's slot makes the server keep this many bytes of its log.
     fn retained(&self, bytes: u64) {
         let _ = bytes;
     }
     /// The stream passed `lsn`: every commit record that ends there or before was delivered. Called after each commit
     /// with its end, and for keepalives outside a transaction. It may repeat and never goes back within an epoch.
     fn advance(&self, lsn: Lsn);
-    /// The connection broke, and the slot keeps its place: serve nothing from the cache from now on. The epoch may continue or end.
+    /// The connection broke, and the slot keeps the position: serve nothing from the cache from now on. The epoch may continue or end.
     ///
     /// A position read from the server beyond the last one of [`Self::advance`] must not be used after this call: after a crash of a backend that
     /// part of the log may be lost, and its positions may be used again.
@@ -88,7 +88,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Identifies one run of one server. A change of the timeline counts as another run: a server changes it only while it is a standby, and standbys
+    /// Identifies one run of one server. A change of the timeline counts as another run. A server changes it only while it is a standby, and standbys
     /// are not followed.
     fn run(&self) -> (String, String) {
         (self.system_id.clone(), self.postmaster_start.clone())

@@ -45,6 +45,7 @@ pub use lex::postgres::with_escapes_marked;
 pub use lex::raw_bytes::without_raw_bytes;
 pub use lex::trace_parent::TraceParent;
 pub use predicate::parameters::{Client, Parameter, ParameterValue};
+pub use statement::admin::caches::CreateCache;
 pub use statement::admin::{Admin, admin};
 pub use statement::effect::{Defines, Effect};
 pub use statement::mysql::code::{Code, CodeScanner, stored_code};

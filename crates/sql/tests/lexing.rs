@@ -131,6 +131,11 @@ fn admin_statements() {
     assert_eq!(admin("FRESHET BYPASS ON"), Some(Ok(Admin::Bypass(true))));
     assert_eq!(admin("/* x */ freshet bypass off ;"), Some(Ok(Admin::Bypass(false))));
     assert_eq!(admin("FRESHET MEMORY 1048576;"), Some(Ok(Admin::Memory(1 << 20))));
+    assert_eq!(admin("freshet memory max 1048576"), Some(Ok(Admin::MemoryMax(1 << 20))));
+    assert_eq!(admin("FRESHET MEMORY Min 0;"), Some(Ok(Admin::MemoryMin(0))));
+    for wrong in ["MIN", "MAX 5", "MIN x", "5", "mid 1048576", "MAX 1048576 2"] {
+        assert!(matches!(admin(&format!("FRESHET MEMORY {wrong}")), Some(Err(_))), "{wrong}");
+    }
     for malformed in [
         "SHOW PROXIED",
         "SHOW FRESHET",

@@ -108,6 +108,7 @@ fn reads_clock(sql: &str, own: &[(&str, u32)]) -> bool {
             name: (*name).into(),
             value_type: *value_type,
             generated: false,
+            composite: None,
         };
         types.iter().map(column).collect()
     };

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Reason, StoredCode, ValueType};
+use crate::{Composite, Reason, StoredCode, ValueType};
 
 /// The database product: its SQL, catalogue and wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +110,8 @@ pub struct Column {
     pub value_type: ValueType,
     /// A generated column. The stream omits it (PostgreSQL 18 can send stored ones), so no tag may use it.
     pub generated: bool,
+    /// The object id of its type, if this is one of [`Catalog::composites`].
+    pub composite: Option<u32>,
 }
 
 /// A relation, with the properties that decide whether results over it can be cached.
@@ -219,6 +221,8 @@ pub struct Catalog {
     pub trusted: HashMap<Box<str>, bool>,
     /// PostgreSQL: for each name of an enum, the types of that name by schema.
     pub enums: HashMap<Box<str>, HashMap<Box<str>, EnumType>>,
+    /// PostgreSQL, by their object ids.
+    pub composites: HashMap<u32, Composite>,
     /// Effects of types.
     pub type_effects: Vec<Arc<TypeEffect>>,
     /// PostgreSQL: all types but those of tables' rows. One that is not among them was made since, and may run any code.
@@ -269,7 +273,12 @@ impl Catalog {
 
     /// Whether a relation has this name, in any schema.
     pub fn names_relation(&self, name: &str) -> bool {
-        self.by_name.values().any(|names| names.contains_key(name))
+        self.named(name).next().is_some()
+    }
+
+    /// The relations of this name, in any schema.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = TableId> {
+        self.by_name.values().filter_map(move |names| names.get(name).copied())
     }
 
     /// A copy with these relations in place of those with the same ids.
@@ -366,7 +375,7 @@ mod tests {
             row_security: false,
             user_types: false,
             datetime: false,
-            columns: vec![Column { name: "id".into(), value_type: ValueType::Int, generated: false }],
+            columns: vec![Column { name: "id".into(), value_type: ValueType::Int, generated: false, composite: None }],
             version: "1".into(),
             definition: None,
             children: Vec::new(),

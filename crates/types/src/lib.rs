@@ -6,6 +6,7 @@
 
 mod catalog;
 mod change;
+mod composite;
 mod draw;
 mod formula;
 mod overruled;
@@ -22,6 +23,7 @@ pub use catalog::{
     TableNames, TypeEffect,
 };
 pub use change::{Cell, Change, ChangeSet, Commit, Relation, Row};
+pub use composite::Composite;
 pub use draw::is_drawn;
 pub use formula::{Comparison, Formula, Operation, Part, TextFunction};
 pub use pattern::{Pattern, Piece};

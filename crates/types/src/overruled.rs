@@ -53,9 +53,12 @@ impl Reason {
             | Self::Watermark
             | Self::Fence => false,
             // Nothing is served at all.
-            Self::NoStream | Self::LeaseExpired | Self::NotYetApplied | Self::SwitchedOff | Self::TooManyDatabases => {
-                false
-            }
+            Self::NoStream
+            | Self::LeaseExpired
+            | Self::NotYetApplied
+            | Self::SwitchedOff
+            | Self::TooManyDatabases
+            | Self::DatabaseNotOpened => false,
             // It was decided otherwise.
             Self::Rule | Self::Refused | Self::Disabled | Self::TooLarge => false,
         }

@@ -80,6 +80,8 @@ pub enum Reason {
     NoStream,
     /// The session's database has no change stream: as many as the entry `*` may have are open.
     TooManyDatabases,
+    /// The session's database has no change stream: the entry `*` does not open it, or could not.
+    DatabaseNotOpened,
     /// The lease has run out: the stream lags or is broken.
     LeaseExpired,
     /// The entry exists; the stream has not passed its `read_end` yet.
@@ -142,6 +144,7 @@ impl Reason {
             Self::Fence => "fence",
             Self::NoStream => "no_stream",
             Self::TooManyDatabases => "too_many_databases",
+            Self::DatabaseNotOpened => "database_not_opened",
             Self::LeaseExpired => "lease_expired",
             Self::NotYetApplied => "not_yet_applied",
             Self::NotAdmitted => "not_admitted",
@@ -211,7 +214,8 @@ impl fmt::Display for Reason {
             Self::Watermark => f.write_str("the session has read newer state than the stream has delivered"),
             Self::Fence => f.write_str("a write was acknowledged before the stream delivered it"),
             Self::NoStream => f.write_str("there is no change stream"),
-            Self::TooManyDatabases => f.write_str("max_databases of the entry \"*\" are open, and this is another database, or one that is never opened (template1)"),
+            Self::TooManyDatabases => f.write_str("max_databases of the entry \"*\" are open, and this is another database"),
+            Self::DatabaseNotOpened => f.write_str("the entry \"*\" never opens this database (template1), or could not: see the log"),
             Self::LeaseExpired => f.write_str("the lease has expired: the change stream lags or is broken"),
             Self::NotYetApplied => f.write_str("the stream has not yet passed the position the result was read at"),
             Self::NotAdmitted => {

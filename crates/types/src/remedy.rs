@@ -80,6 +80,7 @@ impl Reason {
             Self::TooManyDatabases => {
                 "Raise max_databases, or give the database an entry of its own in the configuration"
             }
+            Self::DatabaseNotOpened => "Give the database an entry of its own in the configuration",
             Self::NoStream | Self::LeaseExpired => "freshet check says what the change stream lacks",
             Self::NotAdmitted => {
                 "--admission always caches it anyway; with more --memory its results are evicted later"

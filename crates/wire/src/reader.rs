@@ -4,8 +4,6 @@
 //! no length field is trusted, and nothing is copied. Leftover bytes are an error ([`Reader::finish`]), since a
 //! message that is longer than expected was not understood.
 
-use core::ffi::CStr;
-
 /// Why bytes were not understood. Either the peer is at fault, or this version does not know the form of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -113,8 +111,8 @@ impl<'a> Reader<'a> {
             self.rest = rest; // as names mostly are
             return Ok(&[]);
         }
-        let text = CStr::from_bytes_until_nul(self.rest).map_err(|_| Malformed::Truncated(what))?;
-        let whole = self.bytes(text.count_bytes() + 1, what)?;
+        let end = memchr::memchr(0, self.rest).ok_or(Malformed::Truncated(what))?;
+        let whole = self.bytes(end + 1, what)?;
         Ok(whole.split_last().map_or(whole, |(_, text)| text))
     }
 

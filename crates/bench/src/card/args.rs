@@ -1,4 +1,4 @@
-//! The arguments of cards.
+//! The options of cards.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use crate::result::Method;
 use crate::target::Target;
 use crate::workload::WorkloadArgs;
 
-/// Which cards, of what, measured how.
+/// The workload, the targets and the method.
 #[derive(Clone, Debug, Args)]
 pub struct CardArgs {
     #[command(flatten)]
@@ -21,46 +21,46 @@ pub struct CardArgs {
     /// NAME=URL of a target, as for `run`; the first is the database itself, whose peak sets the rates of the other levels
     #[arg(long = "target", required = true)]
     pub(super) targets: Vec<Target>,
-    /// Only these statements, by their names and comma
+    /// Only these statements, as names separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(super) only: Vec<String>,
-    /// Connections
+    /// Number of connections
     #[arg(long, default_value_t = 16)]
     pub(super) connections: usize,
-    /// Rounds for each target at each level; targets take turns
+    /// Rounds for each target at each level; the targets alternate
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Before the measured interval of each round
+    /// Warm-up before the measured interval of each round
     #[arg(long, default_value = "1s")]
     warm_up: Span,
-    /// The measured interval of each round
+    /// Length of the measured interval of each round
     #[arg(long, default_value = "5s")]
     time: Span,
     /// How statements are sent
     #[arg(long, value_enum, default_value = "prepared")]
     protocol: Protocol,
-    /// Background transactions that write, per second, through the same target, at all levels
+    /// Background write transactions per second, through the same target, at all levels
     #[arg(long, default_value_t = 0.0)]
     pub(super) writes: f64,
-    /// Parameters drawn to see how they are distributed
+    /// Number of parameters drawn for their distribution
     #[arg(long, default_value_t = 100_000)]
     pub(super) draws: usize,
-    /// Answers of the database looked at for rows and bytes
+    /// Number of the database's answers whose rows and bytes are counted
     #[arg(long, default_value_t = 500)]
     pub(super) answers: usize,
-    /// Writes whose effect is looked for, for each target and way of writing; 0 for none
+    /// Number of writes, for each target and write path, whose visibility is measured; 0 for none
     #[arg(long, default_value_t = 100)]
     pub(super) probes: usize,
-    /// Of the random numbers
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Where the JSON document goes, and beside it the Markdown  [default: card-WORKLOAD-TIME.json]
+    /// Path of the JSON document; the Markdown is written next to it [default: card-WORKLOAD-TIME.json]
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Also write a page of HTML
+    /// Also write an HTML page
     #[arg(long)]
     pub(super) html: Option<PathBuf>,
-    /// What is written down as the command line, if it is not the program's own.
+    /// The command line to record, if it differs from the program's own.
     #[arg(skip)]
     pub(crate) command: Option<Vec<String>>,
 }

@@ -10,13 +10,13 @@ use crate::result::Run;
 /// Version of the document's form.
 pub const SCHEMA: u32 = 1;
 
-/// Names of the levels: a tenth of the database's peak, half of it, the peak of each.
+/// Names of the levels: a tenth of the database's peak, half of it, and each target's own peak.
 pub const LEVELS: [&str; 3] = ["low", "normal", "peak"];
 
 /// The cards of a workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cards {
-    /// [`SCHEMA`]; by this name the document is told from others.
+    /// [`SCHEMA`]. The field's name identifies the document as cards.
     pub cards: u32,
     /// The workload.
     pub workload: String,
@@ -24,24 +24,24 @@ pub struct Cards {
     pub settings: BTreeMap<String, String>,
     /// The arguments, with passwords removed.
     pub command: Vec<String>,
-    /// One for each statement.
+    /// A card for each statement.
     pub statements: Vec<Card>,
 }
 
-/// One access path.
+/// The card of one access path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Card {
     /// Name of the statement.
     pub name: String,
-    /// Its text.
+    /// Text of the statement.
     pub text: String,
-    /// What goes in.
+    /// Facts about its input.
     pub inputs: Inputs,
-    /// What comes out.
+    /// Facts about its output.
     pub outputs: Outputs,
-    /// What was measured at each level: a run of one cell.
+    /// Measurements at each level: runs of one cell.
     pub levels: Vec<Level>,
-    /// By target; of those for which there is a write that changes the answers.
+    /// Freshness by target, if the workload has a write that changes the answers.
     pub freshness: BTreeMap<String, Freshness>,
 }
 
@@ -50,46 +50,46 @@ pub struct Card {
 pub struct Level {
     /// One of [`LEVELS`].
     pub name: String,
-    /// What was measured.
+    /// The measurements.
     pub run: Run,
 }
 
-/// What goes in.
+/// The input of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
-    /// In the order of their numbers.
+    /// Its parameters in the order of their numbers.
     pub parameters: Vec<Parameter>,
-    /// As far as the text shows.
+    /// Its tables, as far as the text names them.
     pub tables: Vec<String>,
-    /// Questions drawn.
+    /// Number of reads drawn.
     pub drawn: u64,
-    /// Of them different.
+    /// Number of distinct reads among them.
     pub distinct: u64,
-    /// Share of the draws that the most frequent tenth of the different questions had.
+    /// Share of the draws of the most frequent tenth of the distinct reads.
     pub hot_tenth: f64,
 }
 
-/// A parameter, as it was drawn.
+/// A parameter and its drawn values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
     /// `integer`, `text`, `null` or several of them.
     pub kind: String,
-    /// Different values.
+    /// Number of distinct values.
     pub distinct: u64,
-    /// The least and the greatest: of integers by value, of texts by length.
+    /// The least and the greatest value of integers; the least and the greatest length of texts.
     pub range: [i64; 2],
-    /// Share of the draws that the most frequent value had.
+    /// Share of the draws of the most frequent value.
     pub hottest: f64,
-    /// One of them.
+    /// An example of a value.
     pub example: String,
 }
 
-/// What comes out.
+/// The output of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outputs {
-    /// Of the answer.
+    /// Columns of an answer.
     pub columns: Vec<Column>,
-    /// Answers looked at.
+    /// Number of answers that were counted.
     pub answers: u64,
     /// Rows of an answer.
     pub rows: Quantiles,
@@ -97,16 +97,16 @@ pub struct Outputs {
     pub bytes: Quantiles,
 }
 
-/// Of some counts.
+/// Quantiles of a set of counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Half are as large or smaller.
+    /// The median.
     pub median: u64,
-    /// 95 of 100.
+    /// The 95th percentile.
     pub p95: u64,
-    /// All.
+    /// The largest.
     pub most: u64,
-    /// Average.
+    /// The average.
     pub mean: f64,
 }
 
@@ -123,27 +123,27 @@ impl Quantiles {
     }
 }
 
-/// How soon writes are seen at a target.
+/// How soon writes are visible at a target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Freshness {
-    /// Written through the target itself, over another connection.
+    /// Writes through the target itself, over another connection.
     pub through: Seen,
-    /// Written at the database, past the target; of the database itself nothing.
+    /// Writes at the database that bypass the target. None for the database itself.
     pub past: Option<Seen>,
 }
 
-/// How soon some writes were seen.
+/// How soon a number of writes were visible.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Writes that changed the answer.
+    /// Number of writes that changed the answer.
     pub writes: u64,
-    /// Of them, those that the first answer after the acknowledgement showed.
+    /// Number of writes that the first answer after the acknowledgement showed.
     pub at_once: u64,
-    /// Answers that did not show an acknowledged write.
+    /// Number of answers that did not show an acknowledged write.
     pub old_answers: u64,
-    /// Writes not seen within the time-out.
+    /// Number of writes that were not visible within the time-out.
     pub never: u64,
-    /// From the acknowledgement to the end of the first new answer, nanoseconds: the median, 95 of 100, the longest.
+    /// Nanoseconds from the acknowledgement to the end of the first new answer.
     pub delay: Quantiles,
 }
 

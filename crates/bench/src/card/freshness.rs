@@ -1,9 +1,9 @@
 //! The freshness of results: the time from a write's acknowledgement to the first answer that shows it.
 //!
-//! A query is repeated until its answer may come from the cache. Then a statement of the workload changes a row of it, and the query is repeated
-//! without pause until the answer has changed. If the write goes through the target over another connection, this is what an application sees that
-//! writes and reads through the cache. If the write goes to the database, past the cache, this is the cache's lag. The database itself is measured in
-//! the same way: the result is the time of one read.
+//! A query is repeated until its answer may come from the cache. Then a statement of the workload changes a row of the answer, and the query is
+//! repeated without pause until the answer changes. If the write goes through the target over another connection, the result is what an application
+//! sees that writes and reads through the cache. If the write bypasses the cache, the result is the cache's lag. The database itself is measured in
+//! the same way: its result is the time of one read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,28 +15,28 @@ use crate::driver::{Driver, Protocol, Row, Rows};
 use crate::random::Random;
 use crate::target::Target;
 use crate::workload::Workload as _;
-use crate::workload::alone::Alone;
+use crate::workload::single_statement::SingleStatement;
 
-/// A write that is not seen for so long is said never to have been.
+/// Time limit for a write to become visible.
 const TIME_OUT: Duration = Duration::from_secs(5);
 
-/// Writes whose effect is looked for.
+/// Measures how soon the writes of a workload are visible.
 pub(super) struct Probes<'a> {
-    pub(super) alone: &'a Arc<Alone>,
+    pub(super) statement: &'a Arc<SingleStatement>,
     pub(super) database: &'a Target,
     pub(super) count: usize,
     pub(super) seed: u64,
 }
 
 impl Probes<'_> {
-    /// At a target; none if the workload has no write that changes answers to the statement.
+    /// The freshness at a target. None if the workload has no write that changes answers of the statement.
     pub(super) async fn of(&self, target: &Target) -> Result<Option<Freshness>> {
         let mut random = Random::new(self.seed);
-        let touched = self
-            .alone
+        let write = self
+            .statement
             .draw(&mut random)
-            .and_then(|(statement, values)| self.alone.whole.touch(statement, &values, &mut random));
-        if self.count == 0 || touched.is_none() {
+            .and_then(|(statement, values)| self.statement.whole.write_affecting(statement, &values, &mut random));
+        if self.count == 0 || write.is_none() {
             return Ok(None);
         }
         let through = self.seen(target, target).await?;
@@ -45,19 +45,21 @@ impl Probes<'_> {
         Ok(Some(Freshness { through, past }))
     }
 
-    /// Read at one target, written at another.
+    /// Reads from one target and writes to another.
     async fn seen(&self, read: &Target, written: &Target) -> Result<Seen> {
         let (mut reader, mut writer, mut truth) =
             (self.open(read).await?, self.open(written).await?, self.open(self.database).await?);
-        // The same draws as before would write what is there already.
+        // The seed differs for each pair of targets: with the same draws, a write would repeat the values of an earlier one.
         let names = read.name.bytes().chain(written.name.bytes());
         let mut random =
             Random::new(names.fold(self.seed, |seed, byte| Random::numbered(seed, u64::from(byte)).next()));
         let (mut seen, mut delays) = (Seen::default(), Vec::new());
         for _ in 0..self.count {
-            let Some((statement, values)) = self.alone.draw(&mut random) else { break };
-            let Some((write, changes)) = self.alone.whole.touch(statement, &values, &mut random) else { continue };
-            // Once for the cache to fetch it, once more for the answer that it then has.
+            let Some((statement, values)) = self.statement.draw(&mut random) else { break };
+            let Some((write, changes)) = self.statement.whole.write_affecting(statement, &values, &mut random) else {
+                continue;
+            };
+            // The first read fills the cache, and the second one may be served from it.
             ask(&mut reader, statement, &values).await?;
             let before = ask(&mut reader, statement, &values).await?;
             writer.run(write, &changes, Rows::Counted).await?;
@@ -70,7 +72,7 @@ impl Probes<'_> {
                     break Some(elapsed);
                 }
                 if old == 0 && ask(&mut truth, statement, &values).await? == before {
-                    // It set what was there.
+                    // The write repeated the old values.
                     break None;
                 }
                 old += 1;
@@ -89,12 +91,12 @@ impl Probes<'_> {
     }
 
     async fn open(&self, target: &Target) -> Result<Driver> {
-        let opened = Driver::open(target, &self.alone.statements(), Protocol::Prepared).await;
+        let opened = Driver::open(target, &self.statement.statements(), Protocol::Prepared).await;
         opened.with_context(|| format!("connecting to {}", target.name))
     }
 }
 
-/// Rows in a certain order: without ORDER BY they may come in any.
+/// The rows of an answer. They are sorted, since they may come in any order without ORDER BY.
 async fn ask(driver: &mut Driver, statement: usize, values: &[crate::value::Value]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     driver.run(statement, values, Rows::Kept(&mut rows)).await?;

@@ -1,4 +1,4 @@
-//! The parameters of a statement: drawn as the load draws them, and counted.
+//! Counts the parameters of a statement, drawn as the load draws them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -6,31 +6,31 @@ use std::hash::Hash;
 use super::document::{Inputs, Parameter};
 use crate::random::Random;
 use crate::value::Value;
-use crate::workload::alone::Alone;
+use crate::workload::single_statement::SingleStatement;
 
-/// Longer examples are cut.
+/// Longer examples are truncated.
 const EXAMPLE_MAX: usize = 60;
 
-/// Of so many draws.
-pub(super) fn of(alone: &Alone, draws: usize, seed: u64) -> Inputs {
+/// Counts this many draws.
+pub(super) fn of(statement: &SingleStatement, draws: usize, seed: u64) -> Inputs {
     let mut random = Random::new(seed);
-    let questions: Vec<(usize, Vec<Value>)> = (0..draws).map_while(|_| alone.draw(&mut random)).collect();
+    let drawn: Vec<(usize, Vec<Value>)> = (0..draws).map_while(|_| statement.draw(&mut random)).collect();
     let mut counts: HashMap<String, u64> = HashMap::new();
-    for question in &questions {
-        *counts.entry(format!("{question:?}")).or_default() += 1;
+    for read in &drawn {
+        *counts.entry(format!("{read:?}")).or_default() += 1;
     }
     let mut often: Vec<u64> = counts.into_values().collect();
     often.sort_unstable_by(|one, other| other.cmp(one));
     let tenth = often.len().div_ceil(10);
     let hot: u64 = often.iter().take(tenth).sum();
-    let width = questions.iter().map(|(_, values)| values.len()).max().unwrap_or_default();
-    let values = |place: usize| questions.iter().filter_map(move |(_, values)| values.get(place));
+    let width = drawn.iter().map(|(_, values)| values.len()).max().unwrap_or_default();
+    let values = |place: usize| drawn.iter().filter_map(move |(_, values)| values.get(place));
     Inputs {
         parameters: (0..width).map(|place| parameter(&values(place))).collect(),
-        tables: alone.texts().flat_map(|text| tables(&text)).collect::<BTreeSet<_>>().into_iter().collect(),
-        drawn: questions.len() as u64,
+        tables: statement.texts().flat_map(|text| tables(&text)).collect::<BTreeSet<_>>().into_iter().collect(),
+        drawn: drawn.len() as u64,
         distinct: often.len() as u64,
-        hot_tenth: hot as f64 / (questions.len().max(1)) as f64,
+        hot_tenth: hot as f64 / (drawn.len().max(1)) as f64,
     }
 }
 
@@ -71,7 +71,7 @@ fn counted<T: Hash + Eq>(values: impl Iterator<Item = T>) -> HashMap<T, u64> {
     counts
 }
 
-/// Names that follow FROM, JOIN, INTO or UPDATE, and further ones behind commas of a FROM. Words of a text, not its meaning: names of WITH count too.
+/// Names that follow FROM, JOIN, INTO or UPDATE, and those after commas in FROM. The text is not analysed, so names of WITH count too.
 pub(super) fn tables(text: &str) -> Vec<String> {
     let spaced = text.replace(',', " , ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -1,12 +1,12 @@
 //! `freshet-bench card`: the facts about an access path that a team needs before it relies on it.
 //!
-//! For each reading statement of a workload, five facts: the input (parameters, their distribution, tables), the output (columns, rows, bytes), the
-//! throughput at low, normal and peak load, the latency at each, and the freshness of its results. All of them for each target, so that the database
-//! is beside the cache.
+//! A card has five facts about each reading statement of a workload: the input (parameters, their distribution, tables), the output (columns, rows,
+//! bytes), the throughput at low, normal and peak load, the latency at each, and the freshness of its results. They are measured for each target, so
+//! that the cache can be compared with the database.
 //!
-//! The peak is the statement alone in a closed loop. Low and normal are open loops at a tenth and at half of the peak of the *first* target: the
-//! question is what the load of today costs with a cache, so all targets get the same. The rounds are those of `run`, and so is their method.
-//! Freshness is measured separately (`freshness`), by writes and the first answers that show them.
+//! The peak is a closed loop of the statement alone. Low and normal load are open loops at a tenth and at half of the peak of the *first* target. All
+//! targets get the same load, since the question is what today's load costs with a cache. The rounds and their method are those of `run`. Freshness
+//! is measured separately (`freshness`), by writes and the first answers that show them.
 
 mod args;
 mod document;
@@ -30,21 +30,21 @@ use crate::result::Run;
 use crate::run::{self, Plan};
 use crate::target::Target;
 use crate::workload::Workload;
-use crate::workload::alone::{Alone, reads};
+use crate::workload::single_statement::{SingleStatement, reads};
 
-/// What is asked of all statements alike.
+/// Settings that are the same for all statements.
 struct Bench<'a> {
     args: &'a CardArgs,
     workload: Arc<dyn Workload>,
     /// The first is the database.
     targets: &'a [Target],
-    /// Where the documents of single rounds go in the meantime.
+    /// Directory for the documents of single rounds.
     scratch: &'a Path,
     command: Vec<String>,
     stop: Arc<AtomicBool>,
 }
 
-/// Makes the cards, and writes them down.
+/// Makes the cards and writes the document.
 pub async fn run(args: CardArgs) -> Result<()> {
     let stop = run::stop_on_interrupt();
     let output = args.output();
@@ -64,18 +64,18 @@ pub async fn run(args: CardArgs) -> Result<()> {
     if let Some(html) = &args.html {
         report::write_extras(html, &[report::Extra::Cards(cards)])?;
     }
-    ensure!(!stop.load(Ordering::Relaxed), "interrupted: the cards are those of the statements that were done");
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted: there are cards of the finished statements only");
     Ok(())
 }
 
 impl Bench<'_> {
     async fn cards(&self) -> Result<Cards> {
         let database = self.targets.first().context("a card needs a target")?;
-        ensure!(database.family().is_some(), "{}: the first target is the database, and speaks SQL", database.name);
+        ensure!(database.family().is_some(), "{}: the first target is the database, an SQL server", database.name);
         self.workload.ready(database).await.with_context(|| format!("the data on {}", database.name))?;
-        ensure!(self.workload.replays(1).is_none(), "a log has no access paths that could be asked alone: custom has");
+        ensure!(self.workload.replays(1).is_none(), "a log has no access paths that can be measured alone: use custom");
         let all = reads(self.workload.as_ref());
-        ensure!(!all.is_empty(), "{} reads nothing that could be asked alone", self.workload.name());
+        ensure!(!all.is_empty(), "{} has no read that can be measured alone", self.workload.name());
         for name in &self.args.only {
             ensure!(all.contains(name), "--only {name}: {} has {}", self.workload.name(), all.join(", "));
         }
@@ -96,43 +96,44 @@ impl Bench<'_> {
     }
 
     async fn card(&self, name: &str, database: &Target) -> Result<Card> {
-        let alone = Arc::new(Alone::new(Arc::clone(&self.workload), name));
-        let inputs = inputs::of(&alone, self.args.draws, self.args.seed);
-        let outputs = outputs::of(&alone, database, self.args.answers, self.args.seed).await?;
+        let statement = Arc::new(SingleStatement::new(Arc::clone(&self.workload), name));
+        let inputs = inputs::of(&statement, self.args.draws, self.args.seed);
+        let outputs = outputs::of(&statement, database, self.args.answers, self.args.seed).await?;
         let mut levels = Vec::new();
-        let peak = self.level(&alone, Loop::Closed).await?;
+        let peak = self.level(&statement, Loop::Closed).await?;
         let rate = report::card::rate_of_first(&peak).context("nothing was measured at the peak")?;
         for (level, share) in LEVELS.iter().zip([0.1, 0.5]) {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let run = self.level(&alone, Loop::Open { rate: (rate * share).max(1.0), poisson: true }).await?;
+            let run = self.level(&statement, Loop::Open { rate: (rate * share).max(1.0), poisson: true }).await?;
             levels.push(Level { name: (*level).to_owned(), run });
         }
         levels.push(Level { name: LEVELS[2].to_owned(), run: peak });
         let mut fresh = BTreeMap::new();
         for target in self.targets.iter().filter(|target| target.family() == database.family()) {
-            let probes = freshness::Probes { alone: &alone, database, count: self.args.probes, seed: self.args.seed };
+            let probes =
+                freshness::Probes { statement: &statement, database, count: self.args.probes, seed: self.args.seed };
             if let Some(found) = probes.of(target).await.with_context(|| format!("freshness of {}", target.name))? {
                 fresh.insert(target.name.clone(), found);
             }
         }
-        Ok(Card { name: name.to_owned(), text: alone.text(), inputs, outputs, levels, freshness: fresh })
+        Ok(Card { name: name.to_owned(), text: statement.text(), inputs, outputs, levels, freshness: fresh })
     }
 
-    /// All targets in turns, at one pace.
-    async fn level(&self, alone: &Arc<Alone>, pace: Loop) -> Result<Run> {
+    /// Measures all targets, interleaved, at one pace.
+    async fn level(&self, statement: &Arc<SingleStatement>, pace: Loop) -> Result<Run> {
         let mut method = self.args.method()?;
         method.pace = pace;
         if pace != Loop::Closed {
             method.threads = 1;
         }
-        let (workload, scratch) = (Arc::clone(alone) as Arc<dyn Workload>, self.scratch.to_owned());
+        let (workload, scratch) = (Arc::clone(statement) as Arc<dyn Workload>, self.scratch.to_owned());
         let plan = Plan::of_one_cell(workload, self.targets.to_vec(), self.args.connections, method, scratch);
         let plan = Plan { writes: vec![self.args.writes], command: self.command.clone(), ..plan };
         let mut run = run::run(plan, &self.stop).await?;
         for round in run.cells.iter_mut().flat_map(|cell| &mut cell.rounds) {
-            // Of one statement they say what the transactions' do.
+            // For a single statement they repeat the figures of the transactions.
             round.load.statements.clear();
         }
         Ok(run)

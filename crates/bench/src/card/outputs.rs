@@ -1,4 +1,4 @@
-//! The output of a statement: the database's own answers.
+//! Counts the output of a statement, from the database's own answers.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::driver::{Driver, Protocol, Row, Rows};
 use crate::random::Random;
 use crate::target::Target;
 use crate::workload::Workload as _;
-use crate::workload::alone::Alone;
+use crate::workload::single_statement::SingleStatement;
 
-/// Of so many answers, in texts: only they come with a description of their columns from both families.
-pub(super) async fn of(alone: &Alone, database: &Target, answers: usize, seed: u64) -> Result<Outputs> {
-    let statements = alone.statements();
+/// Counts this many answers. They are requested in the text protocol: only there both families describe the columns.
+pub(super) async fn of(statement: &SingleStatement, database: &Target, answers: usize, seed: u64) -> Result<Outputs> {
+    let statements = statement.statements();
     let opened = Driver::open(database, &Arc::clone(&statements), Protocol::Text).await;
     let mut driver = opened.with_context(|| format!("connecting to {}", database.name))?;
     let mut random = Random::new(seed);
     let (mut columns, mut rows_of, mut bytes_of) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..answers {
-        let Some((statement, values)) = alone.draw(&mut random) else { break };
+        let Some((index, values)) = statement.draw(&mut random) else { break };
         let mut rows = Vec::new();
-        driver.run(statement, &values, Rows::Described(&mut columns, &mut rows)).await?;
+        driver.run(index, &values, Rows::Described(&mut columns, &mut rows)).await?;
         rows_of.push(rows.len() as u64);
         bytes_of.push(bytes(&rows));
     }
@@ -29,7 +29,7 @@ pub(super) async fn of(alone: &Alone, database: &Target, answers: usize, seed: u
     Ok(Outputs { columns, answers, rows: Quantiles::of(rows_of), bytes: Quantiles::of(bytes_of) })
 }
 
-/// Of the values of an answer.
+/// Bytes of the values in an answer.
 pub(crate) fn bytes(rows: &[Row]) -> u64 {
     rows.iter().flatten().flatten().map(|value| value.len() as u64).sum()
 }

@@ -15,10 +15,10 @@ use super::session::{Session, text};
 /// The account of Freshet's own connections to MariaDB and MySQL.
 const ACCOUNT: &str = "freshet";
 
-/// What to start.
+/// The server to start.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Which {
-    /// Of this major version, or the newest installed.
+    /// PostgreSQL of this major version, or the newest installed.
     Postgres(Option<u32>),
     Mariadb,
     Mysql,
@@ -42,7 +42,7 @@ pub(super) enum Base {
 }
 
 impl Base {
-    /// Starts it for so many connections; blocks.
+    /// Starts the server for this many connections. Blocks.
     pub(super) fn start(which: Which, connections: usize) -> Result<Self> {
         let settings = MysqlSettings::default()
             .with_binlog()
@@ -52,7 +52,7 @@ impl Base {
             Which::Postgres(version) => {
                 let settings = Settings::default()
                     .with(format!("max_connections = {connections}\ntimezone = 'UTC'"))
-                    // All data in memory, and no checkpoint in the middle of a round.
+                    // All data fit in memory, and no checkpoint runs during a round.
                     .with("shared_buffers = 512MB\nmax_wal_size = 8GB\ncheckpoint_timeout = 1h\nautovacuum = off");
                 let server = Postgres::find(version)?.start(&settings)?;
                 server.psql(&format!("CREATE DATABASE {DATABASE}"))?;
@@ -62,7 +62,7 @@ impl Base {
             Which::Mysql => Self::Mysql(Mysql::start(&settings)?),
         };
         if let Some(server) = base.mysqld() {
-            // An account of its own for Freshet, whose right to the change stream can be taken away.
+            // Freshet has an account of its own, so that its right to the change stream can be revoked.
             server.sql(&format!(
                 "CREATE DATABASE {DATABASE}; CREATE USER {ACCOUNT}@'%' IDENTIFIED BY '{}';
                  GRANT ALL ON *.* TO {ACCOUNT}@'%'",
@@ -80,7 +80,7 @@ impl Base {
         }
     }
 
-    /// The movies.
+    /// The URL of the database with the movies.
     pub(super) fn url(&self) -> String {
         match (self, self.mysqld()) {
             (Self::Postgres(server), _) => server.url_of(DATABASE),
@@ -89,7 +89,7 @@ impl Base {
         }
     }
 
-    /// The movies as Freshet's own connections reach them.
+    /// The URL of the same database for Freshet's own connections.
     pub(super) fn upstream(&self) -> String {
         match self.mysqld() {
             Some(server) => self.url().replacen(server.superuser(), ACCOUNT, 1),
@@ -97,7 +97,7 @@ impl Base {
         }
     }
 
-    /// The movies as they are reached by way of another address.
+    /// The URL of the same database through another address.
     pub(super) fn url_at(&self, address: SocketAddr) -> String {
         let url = self.url();
         match url.split_once('@') {
@@ -106,7 +106,7 @@ impl Base {
         }
     }
 
-    /// Name and version.
+    /// Name and version of the server.
     pub(super) fn version(&self) -> Result<String> {
         Ok(match (self, self.mysqld()) {
             (Self::Postgres(server), _) => format!("PostgreSQL {}", server.installation().version()),
@@ -116,7 +116,7 @@ impl Base {
         })
     }
 
-    /// Processor time that it has taken, in seconds.
+    /// Processor time of the server in seconds.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
         match self {
             Self::Postgres(server) => server.cpu_seconds(),
@@ -134,7 +134,7 @@ impl Base {
         }
     }
 
-    /// How a person looks at a database by this URL.
+    /// The command with which a person connects to a database.
     pub(super) fn client(&self, url: &str) -> String {
         let address = url.split_once('@').map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
         match (self.mysqld(), address.split_once(':')) {
@@ -147,18 +147,21 @@ impl Base {
         }
     }
 
-    /// Stops the change stream until what is returned is dropped.
+    /// Stops the change stream until the returned value is dropped.
     ///
-    /// PostgreSQL's walsender is a process and stands still where it is. The others send from a thread: its connection is
-    /// ended, and Freshet's account may not ask for another.
+    /// A walsender of PostgreSQL is a process, which is suspended. MySQL and MariaDB send from a thread. Its connection is closed, and Freshet's
+    /// account may not open another.
     pub(super) fn stop_stream(&self) -> Result<StoppedStream<'_>> {
         if let Some(server) = self.mysqld() {
-            // Not in the binary log: otherwise the stream would deliver it afterwards, and so flush everything.
+            // The statement is kept out of the binary log: otherwise the stream would deliver it later and flush the cache.
             server.sql(&format!("SET sql_log_bin = 0; REVOKE REPLICATION SLAVE ON *.* FROM {ACCOUNT}@'%'"))?;
             let stopped = StoppedStream::Refused(server);
             let senders =
                 server.sql("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")?;
-            ensure!(!senders.is_empty(), "nobody asks for the binary log: Freshet does not follow the change stream");
+            ensure!(
+                !senders.is_empty(),
+                "no connection reads the binary log: Freshet does not follow the change stream"
+            );
             for id in senders.lines() {
                 server.sql(&format!("KILL {id}"))?;
             }
@@ -175,11 +178,11 @@ impl Base {
     }
 }
 
-/// A change stream that goes on when this value is dropped, whatever happens.
+/// A stopped change stream. It continues when this value is dropped.
 pub(super) enum StoppedStream<'a> {
-    /// Stopped processes.
+    /// The suspended processes.
     Paused(Vec<u32>),
-    /// Freshet's account lacks the right.
+    /// The server on which Freshet's account lacks the right.
     Refused(&'a Mysqld),
 }
 
@@ -188,21 +191,21 @@ impl Drop for StoppedStream<'_> {
         match self {
             Self::Paused(pids) => {
                 for pid in pids {
-                    // It may have ended; then there is no process to continue.
+                    // The process may have ended meanwhile.
                     let _ = process::resume(*pid);
                 }
             }
             Self::Refused(server) => {
                 let back = format!("SET sql_log_bin = 0; GRANT REPLICATION SLAVE ON *.* TO {ACCOUNT}@'%'");
                 if let Err(error) = server.sql(&back) {
-                    eprintln!("warning: the change stream cannot go on: {error:#}");
+                    eprintln!("warning: the change stream could not be continued: {error:#}");
                 }
             }
         }
     }
 }
 
-/// A session that asks the server about itself.
+/// A session that reads the server's statistics.
 pub(super) struct Control(Session);
 
 impl Control {
@@ -216,22 +219,22 @@ impl Control {
                 ["SHOW GLOBAL STATUS LIKE 'Questions'", "SHOW GLOBAL STATUS LIKE 'Threads_connected'"]
             }
         };
-        let questions: Arc<[Statement]> = [statements, sessions].map(|sql| Statement::read(sql, sql)).into();
-        Ok(Self(Session::with(&base.url(), Protocol::Text, &questions).await?))
+        let queries: Arc<[Statement]> = [statements, sessions].map(|sql| Statement::read(sql, sql)).into();
+        Ok(Self(Session::with(&base.url(), Protocol::Text, &queries).await?))
     }
 
-    /// Statements that have reached the server. PostgreSQL counts a session's for others to see at the latest when it ends.
+    /// Number of statements that have reached the server. PostgreSQL shows the counts of a session at the latest when the session ends.
     pub(super) async fn statements(&mut self) -> Result<f64> {
         self.number(0).await
     }
 
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub(super) async fn sessions(&mut self) -> Result<f64> {
         self.number(1).await
     }
 
-    async fn number(&mut self, question: usize) -> Result<f64> {
-        let rows = self.0.rows(question, &[]).await?;
+    async fn number(&mut self, query: usize) -> Result<f64> {
+        let rows = self.0.rows(query, &[]).await?;
         let row = rows.first().context("no statistics")?;
         Ok(text(row, row.len().saturating_sub(1))?.parse()?)
     }

@@ -1,8 +1,8 @@
 //! Two checks of the cached answers: while rows change, and while they do not.
 //!
 //! While the writer runs, readers query the cache for the counters and check each answer with the ledger. Each session of a reader also checks that
-//! it never goes back in time. Once the writer has paused for longer than the allowed age, every answer to every query must be, byte for byte, the
-//! database's own.
+//! its answers never go back in time. Once the writer has paused for longer than the allowed age, every answer to every query must be the database's
+//! own, byte for byte.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use crate::random::Random;
 use crate::value::Value;
 use crate::workload::movies::{DETAILS, GENRES, QUERIES, RATING};
 
-/// The longest that an answer may lag behind writes made around the cache: the default of `freshet serve`.
+/// The largest lag of an answer behind writes that bypass the cache: the default of `freshet serve`.
 pub(super) const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Between two reads of one reader: frequent enough to catch every write, rare enough not to be the load.
+/// Pause between two reads of a reader. It is short enough to catch every write, and long enough not to be a load.
 const PAUSE: Duration = Duration::from_millis(4);
 const READERS: u64 = 2;
 const COMPARERS: usize = 8;
 const EXAMPLES_MAX: usize = 5;
 
-/// Answers looked at and what was found.
+/// Number of checked answers, and the result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Checked {
     pub(super) answers: u64,
     pub(super) wrong: u64,
-    /// The first few wrong ones, described.
+    /// Descriptions of the first wrong answers.
     pub(super) examples: Vec<String>,
-    /// How far the oldest right answer lagged behind the database.
+    /// The largest lag of a right answer behind the database.
     pub(super) oldest: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Checkers {
         Ok(Self { stop, tasks })
     }
 
-    /// The sum of what the readers found; an error if one of them was not answered.
+    /// The sum of all readers' results. It is an error if a read of one of them failed.
     pub(super) async fn finish(self) -> Result<Checked> {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Checked::default();
@@ -100,7 +100,7 @@ struct Reader {
     ledger: Arc<Ledger>,
     latest: Latest,
     random: Random,
-    /// The newest version seen of each fact, by each session: one may be ahead of the other by what the stream lags.
+    /// The newest version of each fact that each session has seen. The two sessions may differ by the lag of the stream.
     seen: HashMap<(Protocol, usize, Fact), usize>,
     checked: Checked,
 }
@@ -108,7 +108,7 @@ struct Reader {
 impl Reader {
     async fn run(mut self, stop: Arc<AtomicBool>) -> Result<Checked> {
         while !stop.load(Ordering::Relaxed) {
-            // Half of the reads go for the title written last, where a stale answer is likeliest.
+            // Half of the reads use the title written last, where an outdated answer is most likely.
             let latest = self.random.below(2) == 0;
             let index = if latest { self.latest.movie() } else { self.random.below(self.ledger.movies.len()) };
             let fact = self.random.pick(&Fact::ALL);
@@ -157,7 +157,7 @@ const fn query_of(fact: Fact) -> usize {
     }
 }
 
-/// The version that an answer shows; an error if no state of the database ever was that answer.
+/// The version that an answer shows. It is an error if the database never had this state.
 fn version_shown(movie: &Movie, fact: Fact, rows: &[Row]) -> Result<usize> {
     match fact {
         Fact::Votes => one_version(movie, rows.iter().map(|row| movie.votes_version(text(row, 2)?.parse()?))),
@@ -169,7 +169,7 @@ fn version_shown(movie: &Movie, fact: Fact, rows: &[Row]) -> Result<usize> {
     }
 }
 
-/// Seconds since the start of January 2026, when all was loaded.
+/// Seconds since the start of January 2026, the loaded time.
 fn updated_version(text: &str) -> Result<usize> {
     let part = |range: std::ops::Range<usize>| text.get(range).and_then(|digits| digits.parse::<usize>().ok());
     let read = || Some((part(8..10)?.checked_sub(1)?, part(11..13)?, part(14..16)?, part(17..19)?));
@@ -178,7 +178,7 @@ fn updated_version(text: &str) -> Result<usize> {
     Ok(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 }
 
-/// The version that all rows of an answer show, one row for each movie of that title.
+/// The version that all rows of an answer show. There is one row for each movie with the title.
 fn one_version(movie: &Movie, versions: impl Iterator<Item = Result<usize>>) -> Result<usize> {
     let versions: Vec<usize> = versions.collect::<Result<_>>()?;
     ensure!(versions.len() == movie.ids.len(), "{} rows instead of {}", versions.len(), movie.ids.len());
@@ -187,7 +187,7 @@ fn one_version(movie: &Movie, versions: impl Iterator<Item = Result<usize>>) -> 
     Ok(first)
 }
 
-/// The number of genres added, which must be all up to that number, for each movie of that title.
+/// The number of added genres. Each movie with the title must have all genres up to this number.
 fn genres_version(movie: &Movie, genres: &[&str]) -> Result<usize> {
     let mut added: Vec<usize> =
         genres.iter().filter_map(|genre| genre.strip_prefix("Added ")).map(str::parse).collect::<Result<_, _>>()?;
@@ -197,7 +197,7 @@ fn genres_version(movie: &Movie, genres: &[&str]) -> Result<usize> {
     Ok(added.len() / movie.ids.len())
 }
 
-/// Compares every answer to every query with the database's own, in both protocols. Nothing may be writing.
+/// Compares every answer to every query with the database's own, in both protocols. No writes may run.
 pub(super) async fn compare(direct_url: &str, cached_url: &str, titles: &Arc<[String]>) -> Result<Checked> {
     let mut tasks = JoinSet::new();
     for part in 0..COMPARERS {
@@ -216,7 +216,7 @@ async fn compare_part(direct_url: String, cached_url: String, titles: Arc<[Strin
         let mut direct = Session::open(&direct_url, protocol).await?;
         let mut cached = Session::open(&cached_url, protocol).await?;
         for (number, title) in titles.iter().enumerate().skip(part).step_by(COMPARERS) {
-            // Every fourth title in text as well.
+            // In the text protocol, every fourth title is enough.
             if protocol == Protocol::Text && number % 4 != 0 {
                 continue;
             }
@@ -236,7 +236,7 @@ async fn compare_part(direct_url: String, cached_url: String, titles: Arc<[Strin
     Ok(checked)
 }
 
-/// The rows of an answer as they came over the wire, sorted, since the queries ask for no order.
+/// The rows of an answer as bytes of the protocol. They are sorted, since the queries have no ORDER BY.
 async fn rows_of(session: &mut Session, title: &str, query: usize) -> Result<Vec<Row>> {
     let mut rows = session.rows(query, &[Value::from(title)]).await?;
     rows.sort_unstable();

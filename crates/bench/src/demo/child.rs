@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::base::Base;
-use crate::beside;
+use crate::program;
 use crate::sample::prometheus::series;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,13 +33,13 @@ pub(super) struct Freshet {
 }
 
 impl Freshet {
-    /// Starts the `freshet` beside this program as a proxy in front of the server.
+    /// Starts the `freshet` in this program's directory as a proxy for the server.
     pub(super) fn start(base: &Base, memory: &str) -> Result<Self> {
         let (listen, http) = (free_address()?, free_address()?);
-        // Beside the server's own log, and removed with it.
+        // The file is in the directory of the server's log and is removed with it.
         let log = base.log_path().with_file_name("freshet.log");
         let output = File::create(&log).with_context(|| log.display().to_string())?;
-        let mut command = Command::new(beside::freshet()?);
+        let mut command = Command::new(program::freshet()?);
         command.env("FRESHET_UPSTREAM", base.upstream()).args(["serve", "--memory", memory]);
         command.args(["--listen", &listen.to_string(), "--http", &http.to_string()]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).kill_on_drop(true);
@@ -49,7 +49,7 @@ impl Freshet {
         Ok(Self { child, pid, url, http, log, _leash: Leash::tie(pid)? })
     }
 
-    /// Waits until it says that it answers from the cache.
+    /// Waits until Freshet reports that it caches.
     pub(super) async fn wait_until_ready(&mut self, bar: &ProgressBar) -> Result<()> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
@@ -74,12 +74,12 @@ impl Freshet {
         Ok(Metrics::parse(&body))
     }
 
-    /// Processor time it has taken, in seconds.
+    /// Processor time of the process in seconds.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
         freshet_testbed::process::cpu_seconds(self.pid).with_context(|| self.log_tail())
     }
 
-    /// The end of what it printed, for errors.
+    /// The end of its log, for error messages.
     pub(super) fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -91,9 +91,9 @@ impl Freshet {
         &self.log
     }
 
-    /// Ends it as a service manager would.
+    /// Sends SIGTERM, as a service manager does, and waits for the end.
     pub(super) async fn stop(mut self) -> Result<()> {
-        // An interrupt typed at the terminal reaches it as well, so it may have ended by itself.
+        // Ctrl-C at the terminal reaches Freshet too, so it may have ended already.
         let _ = freshet_testbed::process::terminate(self.pid);
         if tokio::time::timeout(Duration::from_secs(5), self.child.wait()).await.is_err() {
             self.child.kill().await?;
@@ -106,7 +106,7 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr())?)
 }
 
-/// One HTTP request. Version 1.0, so that the answer comes whole and the connection ends with it.
+/// Sends one HTTP request. With version 1.0 the answer is not chunked, and the server closes the connection after it.
 async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -121,7 +121,7 @@ async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-/// The counters the demo looks at.
+/// The counters that the demo uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Metrics {
     pub(super) hits: f64,
@@ -131,14 +131,14 @@ pub(super) struct Metrics {
     pub(super) entries: f64,
     pub(super) bytes: f64,
     pub(super) stream_age_seconds: f64,
-    /// By how much the main thread came late, or the database with the end of its log.
+    /// Scheduling delay of the main thread, and delay of the database's log-end probes.
     pub(super) late_seconds: f64,
     /// Statements passed, by reason.
     pub(super) reasons: Vec<(String, f64)>,
 }
 
 impl Metrics {
-    /// Reads the Prometheus text format; label sets of one name are added up.
+    /// Parses the Prometheus text format. Series with the same name are added up.
     fn parse(text: &str) -> Self {
         let mut metrics = Self::default();
         for (name, labels, value) in text.lines().filter_map(series) {
@@ -164,7 +164,7 @@ impl Metrics {
         metrics
     }
 
-    /// What was counted since an earlier reading; gauges stay as they are now.
+    /// The counts since an earlier reading. Gauges keep their current values.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let before = |reason: &str| earlier.reasons.iter().find(|(name, _)| name == reason).map_or(0.0, |(_, n)| *n);
         let mut reasons: Vec<_> = self.reasons.iter().map(|(name, n)| (name.clone(), n - before(name))).collect();
@@ -181,7 +181,7 @@ impl Metrics {
         }
     }
 
-    /// Counts of a later stretch of time added to this one's; gauges are the later ones.
+    /// Adds the counts of a later period. Gauges take its values.
     pub(super) fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         self.fills += other.fills;
@@ -197,7 +197,7 @@ impl Metrics {
         }
     }
 
-    /// The reasons for which most statements passed, with their numbers.
+    /// The most frequent reasons for passes, with their numbers.
     pub(super) fn main_reasons(&self) -> String {
         let mut reasons: Vec<_> = self.reasons.iter().collect();
         reasons.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -205,7 +205,7 @@ impl Metrics {
         told.collect::<Vec<_>>().join(", ")
     }
 
-    /// Share of the statements that the cache answered.
+    /// Share of the statements served from the cache.
     pub(super) fn hit_ratio(&self) -> f64 {
         self.hits / (self.hits + self.fills + self.passed).max(1.0)
     }

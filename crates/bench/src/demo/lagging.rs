@@ -1,4 +1,4 @@
-//! Tests that the check can fail: a standby with delayed replay acts as a cache with stale answers.
+//! Tests that the check can fail: a standby with delayed replay acts as a cache with outdated answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn primary() -> Server {
     server
 }
 
-/// Writes to the primary for a while and judges the standby's answers.
+/// Writes to the primary for a while and checks the standby's answers.
 async fn judge(primary: &Server, standby: &Server, ledger: &Arc<Ledger>) -> Checked {
     let plan = Plan { direct_url: primary.url_of(DATABASE), cached: None, per_second: 100.0, seed: 1 };
     let writer = Writer::start(plan, Arc::clone(ledger)).await.unwrap();
@@ -52,7 +52,7 @@ async fn stale_answers_are_found_and_fresh_ones_pass() {
     let late = judge(&primary, &standby, &ledger).await;
     assert!(late.wrong > 10 && !late.examples.is_empty(), "{late:?}");
 
-    // Directly after a write the standby still shows the old state, and the comparison without load detects that too.
+    // Right after a write the standby still has the old state. The comparison without load must detect that too.
     let compared = compare(&primary.url_of(DATABASE), &standby.url_of(DATABASE), &titles).await.unwrap();
     assert_eq!(compared.answers, 20 * 5 + 5 * 5);
     assert!(compared.wrong > 0, "{compared:?}");

@@ -1,14 +1,14 @@
-//! The ledger of writes, which decides whether an answer is right or wrong.
+//! The ledger of writes. It decides whether an answer is right.
 //!
 //! Three facts of every popular movie title have a counter that only the demo's writer increments: the number of votes, the time of the last update,
 //! and the number of added genres. The writer records a version *before* it sends the write, and the time *after* the database acknowledged it. An
-//! answer that shows version v is then
+//! answer that shows version v is
 //!
 //! - wrong if v was never sent, or if two rows of one answer show different versions (they are written together);
-//! - wrong if version v + 1 was acknowledged earlier than the allowed age, counted from when the read was *sent*;
-//! - else right: some snapshot within the allowed age contained it.
+//! - wrong if version v + 1 was acknowledged earlier than the allowed age before the read was *sent*;
+//! - otherwise right: a snapshot within the allowed age contained it.
 //!
-//! Both clock readings err in the answer's favour by no more than the time of a call, never against it, so an answer that is called wrong is wrong.
+//! Each of the two clock readings may be off by the time of a call, always in favour of the answer. So an answer that is called wrong is wrong.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::session::{Session, text};
 
-/// A counted fact of a movie title.
+/// A fact of a movie title with a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Fact {
     /// `title_rating.num_votes`, by UPDATE.
@@ -34,7 +34,7 @@ impl Fact {
     pub(super) const ALL: [Self; 3] = [Self::Votes, Self::Updated, Self::Genres];
 }
 
-/// When a version was acknowledged, and whether the write went through the cache.
+/// The time at which a version was acknowledged, and whether its write went through the cache.
 #[derive(Clone, Copy, Debug)]
 struct Acknowledged {
     at: Instant,
@@ -45,14 +45,14 @@ struct Acknowledged {
 #[derive(Debug, Default)]
 pub(super) struct Register {
     sent: usize,
-    /// The n-th is that of version n + 1.
+    /// Element n is for version n + 1.
     acknowledged: Vec<Acknowledged>,
 }
 
-/// What the register says about an answer.
+/// The register's verdict on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Right, and this much older than the database at the moment it was asked for.
+    /// Right. The answer was this much older than the database when the read was sent.
     Right(Duration),
     /// No write with that version was ever sent.
     NeverWritten,
@@ -61,7 +61,7 @@ pub(super) enum Verdict {
 }
 
 impl Register {
-    /// The next version, which is about to be written.
+    /// Begins the next version, which is about to be written, and returns it.
     fn send(&mut self) -> usize {
         self.sent += 1;
         self.sent
@@ -71,8 +71,8 @@ impl Register {
         self.acknowledged.push(Acknowledged { at: Instant::now(), through_cache });
     }
 
-    /// Judges an answer to a read sent at `sent`. `age_max` is how old an answer may be with respect to writes that
-    /// went around the cache; a write through it must be seen by every read sent after its acknowledgement.
+    /// Judges an answer to a read sent at `sent`. An answer may miss writes that bypassed the cache within the last `age_max`. Every read sent after
+    /// the acknowledgement of a write through the cache must see the write.
     fn judge(&self, version: usize, sent: Instant, age_max: Duration) -> Verdict {
         if version > self.sent {
             return Verdict::NeverWritten;
@@ -83,7 +83,7 @@ impl Register {
             let age = sent.saturating_duration_since(write.at);
             (age > allowed).then_some(age)
         };
-        // Writes through the cache allow less, so a later one may be the one that is missed.
+        // A later write may be the missed one, since writes through the cache allow no lag.
         if let Some(age) = newer.iter().find_map(missed_by) {
             return Verdict::TooOld(age);
         }
@@ -95,7 +95,7 @@ impl Register {
 #[derive(Debug)]
 pub(super) struct Movie {
     pub(super) title: String,
-    /// Keys of its rows of type `movie`.
+    /// Keys of the title's rows with type `movie`.
     pub(super) ids: Vec<i64>,
     votes_base: i32,
     registers: [Mutex<Register>; 3],
@@ -106,12 +106,12 @@ impl Movie {
         self.registers[fact as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the next version is about to be sent, and returns it.
+    /// Records that the next version is about to be sent, and returns it.
     pub(super) fn send(&self, fact: Fact) -> usize {
         self.register(fact).send()
     }
 
-    /// Notes that the version sent last is acknowledged.
+    /// Records that the last sent version is acknowledged.
     pub(super) fn acknowledge(&self, fact: Fact, through_cache: bool) {
         self.register(fact).acknowledge(through_cache);
     }
@@ -121,12 +121,12 @@ impl Movie {
         self.register(fact).judge(version, sent, age_max)
     }
 
-    /// The number of votes of a version.
+    /// The number of votes in a version.
     pub(super) fn votes(&self, version: usize) -> Result<i32> {
         Ok(self.votes_base + i32::try_from(version)?)
     }
 
-    /// The version of a number of votes.
+    /// The version with a number of votes.
     pub(super) fn votes_version(&self, votes: i32) -> Result<usize> {
         usize::try_from(votes - self.votes_base).with_context(|| format!("{votes} votes, fewer than at the start"))
     }
@@ -139,7 +139,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads the keys and the first state from the database itself.
+    /// Reads the keys and the initial state from the database itself.
     pub(super) async fn read(url: &str, titles: &[String]) -> Result<Self> {
         let sql = "SELECT t.title, t.title_id, r.num_votes FROM title t
                    JOIN title_rating r ON r.title_id = t.title_id WHERE t.type = 'movie'";
@@ -212,7 +212,7 @@ mod tests {
         let register = written(&[false, true]);
         let sent = after(&register, 2, Duration::from_millis(1));
         assert!(matches!(register.judge(1, sent, AGE_MAX), Verdict::TooOld(_)));
-        // Version 0 misses both writes; the one around the cache alone would be allowed.
+        // Version 0 misses both writes. It would be allowed to miss only the one that bypassed the cache.
         assert!(matches!(register.judge(0, sent, AGE_MAX), Verdict::TooOld(_)));
         assert_eq!(register.judge(2, sent, AGE_MAX), Verdict::Right(Duration::ZERO));
     }

@@ -1,8 +1,8 @@
-//! The load: connections that run title-5 transactions as fast as they are answered.
+//! The load: connections that run title-5 transactions one after another.
 //!
-//! A closed loop like sysbench's: each connection has one transaction of five SELECTs at a time, without BEGIN, and the next title is drawn uniformly
-//! from the popular ones. The connections run on two threads with a runtime each, so that they cost little compared with what they measure and do not
-//! disturb another runtime.
+//! It is a closed loop like sysbench's. Each connection has one transaction of five SELECTs at a time, without BEGIN, and draws the next title
+//! uniformly from the popular ones. The connections run on two threads, each with its own runtime. So they cost little compared with what they
+//! measure, and do not disturb another runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,13 +18,13 @@ use crate::random::Random;
 use super::session::Session;
 
 const THREADS: usize = 2;
-/// Longest latency that is distinguished, in microseconds.
+/// The largest latency that is recorded, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a transaction may outlast the end of its round.
+/// The longest time that a transaction may run after the end of its round.
 const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the tables call it.
+/// The name of the protocol in the tables.
 pub(super) const fn name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Prepared => "prepared",
@@ -32,7 +32,7 @@ pub(super) const fn name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Where to send what, and from how many connections.
+/// The address, the protocol and the number of connections.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) url: String,
@@ -43,12 +43,12 @@ pub(super) struct Shape {
     pub(super) seed: u64,
 }
 
-/// What came of it.
+/// The measurements of a round.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) transactions: u64,
     pub(super) elapsed: Duration,
-    /// Of whole transactions, in microseconds.
+    /// Latency of whole transactions in microseconds.
     pub(super) latency: Histogram<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Tally {
         Ok(Self { transactions: 0, elapsed: Duration::ZERO, latency })
     }
 
-    /// Adds another round of the same shape.
+    /// Adds a round with the same shape.
     pub(super) fn add(&mut self, other: &Self) -> Result<()> {
         self.transactions += other.transactions;
         self.elapsed += other.elapsed;
@@ -124,18 +124,18 @@ impl Load {
         Ok(Self { control, start, news, began: Instant::now() })
     }
 
-    /// Lets them go.
+    /// Starts the transactions.
     pub(super) fn begin(&mut self) {
         self.began = Instant::now();
         self.start.send_replace(true);
     }
 
-    /// Transactions answered up to now.
+    /// Number of transactions answered so far.
     pub(super) fn transactions(&self) -> u64 {
         self.control.transactions.load(Ordering::Relaxed)
     }
 
-    /// Ends the load after the transactions under way, and closes the connections.
+    /// Ends the load when the running transactions have ended, and closes the connections.
     pub(super) async fn finish(mut self) -> Result<Tally> {
         self.control.stop.store(true, Ordering::Relaxed);
         let elapsed = self.began.elapsed();
@@ -154,7 +154,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // After an error `finish` is not called; the connections must still end.
+        // After an error, `finish` is not called. The connections must end all the same.
         self.control.stop.store(true, Ordering::Relaxed);
     }
 }
@@ -178,7 +178,7 @@ fn run_thread(
             let (control, started, report) = (Arc::clone(control), started.clone(), report.clone());
             tasks.push(tokio::spawn(async move {
                 let outcome = run_connection(number, &control, started, &report).await;
-                // Without a receiver the load was given up.
+                // The receiver is gone if the load was dropped.
                 let _ = report.send(outcome.map(|latency| News::Done(Box::new(latency)))).await;
             }));
         }

@@ -1,7 +1,7 @@
 //! One measured round, and interleaved rounds.
 //!
-//! Direct and cached rounds alternate, so that other load of the machine affects both. Each round has its own connections: PostgreSQL makes a
-//! session's count of transactions visible to others at the latest when the session ends.
+//! Direct and cached rounds alternate, so that other load of the machine affects both. Each round opens its own connections: PostgreSQL shows the
+//! transaction count of a session at the latest when the session ends.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,20 @@ use super::load::{Load, Shape, Tally};
 
 const SESSIONS_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Everything that is measured on.
+/// The database and the Freshet that are measured.
 pub(super) struct Bench<'a> {
     pub(super) base: &'a Base,
-    /// For the database's statistics.
+    /// A session that reads the database's statistics.
     pub(super) control: &'a Mutex<Control>,
-    /// None where `--cached-url` names something else than a Freshet of ours.
+    /// None if `--cached-url` names something other than a Freshet that the demo started.
     pub(super) freshet: Option<&'a Freshet>,
     pub(super) bar: &'a ProgressBar,
 }
 
-/// The sum of the rounds of one target at one shape.
+/// The sum of the rounds with the same target and shape.
 pub(super) struct Measured {
     pub(super) tally: Tally,
-    /// Statements that reached the database.
+    /// Number of statements that reached the database.
     pub(super) upstream: f64,
     pub(super) database_cpu_seconds: f64,
     pub(super) freshet_cpu_seconds: f64,
@@ -87,7 +87,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Shows how the load gets on until its time is over.
+    /// Shows the progress of the load until its time is over.
     async fn follow(&self, load: &Load, length: Duration) {
         let began = Instant::now();
         let message = self.bar.message();
@@ -108,7 +108,7 @@ impl Bench<'_> {
     }
 }
 
-/// A pool in between may keep them open, and then the last second of its counts is missing.
+/// A pool between the load and the database may keep its connections open. Then the counts of the last second are missing.
 async fn wait_for_sessions(control: &mut Control, before: f64) -> Result<()> {
     let deadline = Instant::now() + SESSIONS_END_TIMEOUT;
     while control.sessions().await? > before && Instant::now() < deadline {

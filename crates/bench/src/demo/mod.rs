@@ -1,14 +1,14 @@
 //! `freshet-bench demo`: the value of a cache in front of a real PostgreSQL, MariaDB or MySQL, and a check of its answers.
 //!
-//! A throw-away server (`base`) gets the movie data of title-5 (`crate::workload::movies`), `freshet serve` is started in front of it as a process of
-//! its own (`child`), and then, in about a minute and a half:
+//! A throw-away server (`base`) gets the movie data of title-5 (`crate::workload::movies`). `freshet serve` is started in front of it as a separate
+//! process (`child`). The rest takes about a minute and a half:
 //!
-//! 1. read-only load, direct and cached rounds interleaved (`load`, `measure`), after every cached answer has been compared with the database's own
-//!    (`check`);
-//! 2. the same with background writes (`writer`, `ledger`) while cached answers are checked;
-//! 3. the change stream is stopped for three seconds (`stall`).
+//! 1. Every cached answer is compared with the database's own (`check`). Then a read-only load runs in interleaved direct and cached rounds (`load`,
+//!    `measure`).
+//! 2. The same with background writes (`writer`, `ledger`), while cached answers are checked.
+//! 3. The change stream is stopped for three seconds (`stall`).
 //!
-//! The demo knows Freshet only from outside: its command line, its port and its HTTP endpoints.
+//! The demo uses only Freshet's external interfaces: its command line, its port and its HTTP endpoints.
 
 mod base;
 mod check;
@@ -47,23 +47,23 @@ use writer::{Plan, Writer};
 /// The demo's database.
 pub(crate) const DATABASE: &str = "movies";
 
-/// The number of connections for the text protocol and the writes, if it is among the chosen ones.
+/// The number of connections for the text protocol and for writes, if it is one of the chosen ones.
 const MIDDLE: usize = 16;
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Options of `freshet-bench demo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Major version of PostgreSQL to start; the newest installed if not given
+    /// Major version of PostgreSQL to start [default: the newest installed]
     #[arg(long)]
     pg_version: Option<u32>,
-    /// MariaDB instead of PostgreSQL
+    /// Use MariaDB instead of PostgreSQL
     #[arg(long, conflicts_with_all = ["pg_version", "mysql"])]
     mariadb: bool,
-    /// MySQL 8.0 instead of PostgreSQL
+    /// Use MySQL 8.0 instead of PostgreSQL
     #[arg(long, conflicts_with = "pg_version")]
     mysql: bool,
-    /// Number of distinct movie titles; the first 969 are the ones asked for
+    /// Number of distinct movie titles; the load requests the first 969
     #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     movies: u32,
     /// Seed of the data and of the load
@@ -72,28 +72,28 @@ pub struct DemoArgs {
     /// Numbers of connections to measure with
     #[arg(long, value_delimiter = ',', default_values_t = [4, 16, 64], value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Vec<u16>,
-    /// How statements are sent; `both` measures text at 16 connections beside prepared at all
+    /// How statements are sent; `both` measures prepared statements at all numbers of connections, and text at 16
     #[arg(long, value_enum, default_value_t = Protocols::Both)]
     protocol: Protocols,
     /// Seconds of one measured round
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Rounds of each target at each setting, taken in turns
+    /// Rounds of each target with each setting; the targets alternate
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Background writes per second; 0 leaves out the rounds with writes and the stall
+    /// Background writes per second; 0 skips the rounds with writes and the stall
     #[arg(long, default_value_t = 20.0)]
     write_rate: f64,
-    /// Of 100 background writes, how many go through Freshet instead of around it
+    /// Percentage of the background writes that go through Freshet; the others bypass it
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100))]
     writes_through: u64,
     /// Memory for the cache
     #[arg(long, default_value = "256MiB")]
     memory: String,
-    /// Leave the database and Freshet running afterwards, until Ctrl-C
+    /// Keep the database and Freshet running afterwards, until Ctrl-C
     #[arg(long)]
     keep: bool,
-    /// Measure what listens there instead of starting `freshet serve`; `direct` compares the database with itself
+    /// Measure the server at this URL instead of starting `freshet serve`; `direct` compares the database with itself
     #[arg(long, hide = true)]
     cached_url: Option<String>,
 }
@@ -115,7 +115,7 @@ enum Protocols {
     Both,
 }
 
-/// Runs the demo; an error, and so exit status 1, if any answer was wrong or the stall was not survived.
+/// Runs the demo. Wrong answers and a stall with late hits are errors, with exit status 1.
 pub async fn run(args: DemoArgs) -> Result<()> {
     let progress = Progress::new();
     let base = start_server(&args, &progress).await?;
@@ -151,7 +151,7 @@ pub async fn run(args: DemoArgs) -> Result<()> {
         progress: &progress,
     };
     let setting = format!(
-        "{}, {rows} rows, {} titles asked for, {} processors shared by database, Freshet and load",
+        "{}, {rows} rows, {} requested titles, {} processors shared by database, Freshet and load",
         base.version()?,
         demo.titles.len(),
         std::thread::available_parallelism().map_or(1, usize::from),
@@ -177,7 +177,7 @@ pub async fn run(args: DemoArgs) -> Result<()> {
 async fn start_server(args: &DemoArgs, progress: &Progress) -> Result<Base> {
     let which = args.which();
     let bar = progress.step(&format!("starting {}", which.name()));
-    // Each connection through Freshet may have one of its own upstream.
+    // Each connection through Freshet may have its own server connection.
     let connections = 100 + 2 * usize::from(args.threads.iter().copied().max().unwrap_or(1));
     let base = tokio::task::spawn_blocking(move || Base::start(which, connections.max(300))).await??;
     bar.finish_and_clear();
@@ -195,7 +195,7 @@ async fn keep_running(base: &Base, freshet: Option<&Freshet>) -> Result<()> {
     tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")
 }
 
-/// Everything is up; what remains is to measure and to check.
+/// A running database and Freshet, ready to be measured and checked.
 struct Demo<'a> {
     args: &'a DemoArgs,
     base: &'a Base,
@@ -218,7 +218,7 @@ impl Demo<'_> {
         if self.args.write_rate > 0.0 {
             report.pairs.push(self.pair(self.protocols()[0], self.middle(), true).await?);
             report.stalled = self.stall().await?;
-            // What was written last is in the stream long before.
+            // After this time the stream has delivered the last write.
             tokio::time::sleep(AGE_MAX).await;
             report.compared.push(self.compare().await?);
         }
@@ -233,7 +233,7 @@ impl Demo<'_> {
         }
     }
 
-    /// The connection count for what is shown only once.
+    /// The number of connections for results that are shown once.
     fn middle(&self) -> usize {
         let counts = &self.args.threads;
         let middle = counts.iter().map(|count| usize::from(*count)).find(|count| *count == MIDDLE);
@@ -262,13 +262,13 @@ impl Demo<'_> {
         }
     }
 
-    /// Sends all queries until the answers come from the cache: Freshet adds tables to its publication when they are first read, and serves nothing
-    /// from the cache before they are published.
+    /// Sends all queries until the cache serves them. Freshet publishes tables when they are first read, and serves nothing from the cache before
+    /// they are published.
     async fn warm_up(&self) -> Result<()> {
         let bar = self.progress.step("warming up");
         let url = self.base.url();
         for protocol in self.protocols() {
-            // The database's own buffers first.
+            // The database's own buffers are warmed first.
             self.ask_for_everything(&self.shape(&url, *protocol, 8)).await?;
             let deadline = std::time::Instant::now() + WARM_UP_TIMEOUT;
             let shape = self.shape(&self.cached_url, *protocol, 8);
@@ -324,7 +324,7 @@ impl Demo<'_> {
         Ok(checked)
     }
 
-    /// Direct and cached rounds in turns.
+    /// Interleaved direct and cached rounds.
     async fn pair(&self, protocol: Protocol, connections: usize, writing: bool) -> Result<Pair> {
         let with = if writing { ", with writes" } else { "" };
         let label = format!("{}, {connections} connections{with}", name(protocol));
@@ -366,7 +366,7 @@ impl Demo<'_> {
     }
 }
 
-/// Progress on standard error: bars on a terminal, a line for each step elsewhere.
+/// Progress on standard error: bars on a terminal, otherwise a line for each step.
 struct Progress {
     terminal: bool,
 }

@@ -1,4 +1,4 @@
-//! The tables at the end, and the verdict.
+//! The tables at the end of the demo, and its verdict.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::load::name;
 use super::measure::Measured;
 use super::stall::Stalled;
 
-/// Direct and cached at one shape.
+/// The direct and the cached measurement with the same shape.
 pub(super) struct Pair {
     pub(super) protocol: Protocol,
     pub(super) connections: usize,
@@ -22,7 +22,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Geometric mean of how much the throughput and 1000/latency grew.
+    /// Geometric mean of the improvements in throughput and in 1000/latency.
     fn improvement(&self) -> f64 {
         let throughput = self.cached.tally.per_second() / self.direct.tally.per_second().max(1e-9);
         let latency = self.direct.tally.average_ms() / self.cached.tally.average_ms().max(1e-9);
@@ -33,13 +33,13 @@ impl Pair {
 /// The contents of the report.
 #[derive(Default)]
 pub(super) struct Report {
-    /// The machine, the server, the data, in a line.
+    /// One line about the machine, the server and the data.
     pub(super) setting: String,
     pub(super) pairs: Vec<Pair>,
-    /// Comparisons of all answers while nothing was written.
+    /// Comparisons of all answers without writes.
     pub(super) compared: Vec<Checked>,
     pub(super) stalled: Option<Stalled>,
-    /// Whether the cached target is a Freshet whose counters can be read.
+    /// Whether the cached target is a Freshet whose metrics can be read.
     pub(super) counters: bool,
 }
 
@@ -120,7 +120,7 @@ impl Report {
         ]
     }
 
-    /// What the cache did, and why statements were passed on, if that was more than a few.
+    /// The cache's counters, and the reasons for passes if there were more than a few.
     fn render_cache(&self, text: &mut String) {
         let mut sum = super::child::Metrics::default();
         for pair in &self.pairs {
@@ -135,7 +135,7 @@ impl Report {
             );
         }
         if sum.passed > (sum.hits + sum.fills) * 0.01 {
-            let _ = writeln!(text, "Passed on uncached: {}", sum.main_reasons());
+            let _ = writeln!(text, "Passes by reason: {}", sum.main_reasons());
         }
     }
 
@@ -143,20 +143,23 @@ impl Report {
         text.push('\n');
         for compared in &self.compared {
             let Checked { answers, wrong, .. } = compared;
-            let _ = writeln!(text, "At rest: {answers} answers compared with the database's own, {wrong} differ");
+            let _ =
+                writeln!(text, "Without writes: {answers} answers compared with the database's own, {wrong} differ");
         }
         for pair in self.pairs.iter().filter(|pair| pair.writes > 0.0) {
             let Checked { answers, wrong, oldest, .. } = &pair.cached.checked;
             let oldest = oldest.as_millis();
-            let _ =
-                writeln!(text, "During writes: {answers} answers judged, {wrong} wrong, the oldest {oldest} ms behind");
+            let _ = writeln!(
+                text,
+                "During writes: {answers} answers checked, {wrong} wrong, the oldest {oldest} ms behind"
+            );
         }
         if let Some(stalled) = &self.stalled {
             render_stall(text, stalled);
         }
     }
 
-    /// What must not be, for the exit status.
+    /// The failures that set the exit status.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let during = self.pairs.iter().map(|pair| &pair.cached.checked);
@@ -174,7 +177,7 @@ impl Report {
     }
 }
 
-/// Lateness of the main thread that is worth a word.
+/// The scheduling delay from which on the report mentions it.
 const LATE_SECONDS: f64 = 0.5;
 
 fn render_stall(text: &mut String, stalled: &Stalled) {
@@ -190,13 +193,13 @@ fn render_stall(text: &mut String, stalled: &Stalled) {
         text,
         "Change stream stopped for 3 s: {before:.0} hits/s before, the last hit {last} ms after the stop, {late_hits} hits \
          later than allowed;\n  {writes} writes went on, {bypassed_transactions} transactions were answered by the \
-         database, hits came back {recovery};\n  {answers} answers judged, {wrong} wrong, the oldest {oldest} ms behind \
+         database, hits came back {recovery};\n  {answers} answers checked, {wrong} wrong, the oldest {oldest} ms behind \
          (1000 allowed)"
     );
     if stalled.late_seconds >= LATE_SECONDS {
         let late = stalled.late_seconds;
-        let who = "Freshet's main thread, or the database with its answers to it, was late";
-        let _ = writeln!(text, "  {who} by {late:.1} s meanwhile: they had no processor");
+        let who = "Freshet's main thread or the database's log-end probes";
+        let _ = writeln!(text, "  {who} were delayed by {late:.1} s meanwhile: they had no processor");
         let _ = writeln!(text, "  (on Linux, kernel.sched_autogroup_enabled = 0 may help)");
     }
 }

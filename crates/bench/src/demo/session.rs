@@ -1,4 +1,4 @@
-//! A connection of the demo, through the drivers of the benchmark program, for both families.
+//! A connection of the demo. It uses the drivers of the benchmark program for both families.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,24 +11,24 @@ use anyhow::{Context, Result, ensure};
 
 use super::DATABASE;
 
-/// What a page about a movie asks for.
+/// The queries of a page about a movie.
 static READS: LazyLock<Arc<[Statement]>> =
     LazyLock::new(|| QUERIES.iter().map(|sql| Statement::read(sql, sql)).collect());
 
-/// The database, as the benchmark program names it.
+/// The database in the form of the benchmark program.
 pub(super) fn target(url: &str) -> Target {
     let family = if url.starts_with("postgres") { Family::Postgres } else { Family::Mysql };
     Target { name: DATABASE.to_owned(), kind: Kind::Sql(family), url: url.to_owned(), counters: None, lookaside: None }
 }
 
-/// A connection with its statements.
+/// A connection and its statements.
 pub(super) struct Session {
     driver: Driver,
     statements: Arc<[Statement]>,
 }
 
 impl Session {
-    /// Connects to ask for movies; unless texts are sent, the five statements are prepared.
+    /// Connects for the five queries. They are prepared, unless the protocol is text.
     pub(super) async fn open(url: &str, protocol: Protocol) -> Result<Self> {
         Self::with(url, protocol, &READS).await
     }
@@ -41,7 +41,7 @@ impl Session {
         Ok(Self { driver, statements: Arc::clone(statements) })
     }
 
-    /// The five SELECTs, one after the other.
+    /// Runs the five SELECTs, one after another.
     pub(super) async fn transaction(&mut self, title: &str) -> Result<()> {
         let values = [Value::from(title)];
         for query in 0..QUERIES.len() {
@@ -51,21 +51,21 @@ impl Session {
         Ok(())
     }
 
-    /// The rows of one of the statements, as text.
+    /// Runs one of the statements and returns its rows as texts.
     pub(super) async fn rows(&mut self, statement: usize, values: &[Value]) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         self.run(statement, values, Rows::Kept(&mut rows)).await?;
         Ok(rows)
     }
 
-    /// Runs one of the statements; the number of rows returned or changed.
+    /// Runs one of the statements and returns the number of rows read or changed.
     pub(super) async fn run(&mut self, statement: usize, values: &[Value], rows: Rows<'_>) -> Result<u64> {
         let name = || self.statements.get(statement).map_or_else(String::new, |statement| statement.name.clone());
         self.driver.run(statement, values, rows).await.with_context(name)
     }
 }
 
-/// A column of a row as text; NULL and what is not there are errors.
+/// A column of a row as text. A NULL or missing column is an error.
 pub(super) fn text(row: &Row, column: usize) -> Result<&str> {
     let value = row.get(column).and_then(Option::as_ref).with_context(|| format!("no value in column {column}"))?;
     std::str::from_utf8(value).context("a value that is not UTF-8")

@@ -1,7 +1,7 @@
-//! A stalled change stream: the demo stops it at the database for a while.
+//! A stalled change stream: the demo stops it at the database for three seconds.
 //!
-//! The cache cannot learn of the writes in this time. It may answer from the cache until its newest proof is as old as the allowed age; from then on
-//! it must pass every statement until the stream continues.
+//! Meanwhile the cache does not learn of writes. It may serve results until its newest proof is as old as the allowed age. From then on it must pass
+//! every statement until the stream continues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,32 +18,32 @@ use super::writer::{Plan, Writer};
 /// How long the stream is stopped.
 const STALL: Duration = Duration::from_secs(3);
 const BEFORE: Duration = Duration::from_secs(1);
-/// For metrics that are summed up now and then, and for a busy machine.
+/// Allowance for metrics that are updated at intervals, and for a busy machine.
 const SLACK: Duration = Duration::from_millis(250);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(25);
 const CONNECTIONS: usize = 4;
 
-/// What was seen.
+/// The observations during the stall.
 #[derive(Debug)]
 pub(super) struct Stalled {
     pub(super) hits_per_second_before: f64,
-    /// From the stop until the last hit.
+    /// Time from the stop to the last hit.
     pub(super) last_hit_after: Duration,
-    /// Hits later than an answer may be old.
+    /// Number of hits after the allowed age.
     pub(super) late_hits: f64,
-    /// Transactions answered once the hits had to be over, which the database then served.
+    /// Number of transactions that the database answered after the hits had to end.
     pub(super) bypassed_transactions: u64,
     pub(super) writes: u64,
-    /// From the continuation until the first hit; why statements passed if there was none.
+    /// Time from the continuation to the first hit. If there was none, the reasons for passes.
     pub(super) recovery: Result<Duration, String>,
-    /// By how much Freshet's main thread was late meanwhile, or the database with what it needs.
+    /// Scheduling delay of Freshet's main thread during the stall, and delay of the database's log-end probes.
     pub(super) late_seconds: f64,
     pub(super) checked: Checked,
 }
 
 impl Stalled {
-    /// What is wrong with it.
+    /// The failures of the check.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if self.hits_per_second_before < 1.0 {
@@ -53,7 +53,7 @@ impl Stalled {
             failures.push(format!("{} hits while the stream was known to be too old", self.late_hits));
         }
         if self.bypassed_transactions == 0 {
-            failures.push("nothing was answered during the stall".to_owned());
+            failures.push("no statement was answered during the stall".to_owned());
         }
         if let Err(why) = &self.recovery {
             failures.push(format!("no hits within {RECOVERY_TIMEOUT:?} after the stall: {why}"));
@@ -62,7 +62,7 @@ impl Stalled {
     }
 }
 
-/// Everything the check needs.
+/// The inputs of the check.
 pub(super) struct Stall<'a> {
     pub(super) freshet: &'a Freshet,
     pub(super) base: &'a Base,
@@ -72,7 +72,7 @@ pub(super) struct Stall<'a> {
 }
 
 impl Stall<'_> {
-    /// Runs it: load, writes and checks before, during and after the stop.
+    /// Runs the load, the writes and the checks before, during and after the stop.
     pub(super) async fn run(self) -> Result<Stalled> {
         let shape = Shape { connections: CONNECTIONS, ..self.shape.clone() };
         let mut load = Load::connect(shape.clone()).await?;
@@ -115,7 +115,7 @@ impl Stall<'_> {
         Ok(self.freshet.metrics().await?.hits)
     }
 
-    /// Follows the hits until `length` after the stop. Returns when the last one was seen, and their number.
+    /// Watches the hits until `length` after the stop. Returns the time of the last hit, and the number of late hits.
     async fn watch(&self, stopped: Instant, length: Duration) -> Result<(Duration, f64)> {
         let mut last = Duration::ZERO;
         let mut hits = self.hits().await?;
@@ -134,7 +134,7 @@ impl Stall<'_> {
         while continued.elapsed() < RECOVERY_TIMEOUT {
             if self.hits().await? > hits {
                 let recovery = continued.elapsed();
-                // The checks go on for a moment: what was missed must not come back as stale hits.
+                // The checks continue for a moment: results that missed a write must not be served again.
                 tokio::time::sleep(BEFORE).await;
                 let late_seconds = self.freshet.metrics().await?.since(&before).late_seconds;
                 return Ok((Ok(recovery), late_seconds));

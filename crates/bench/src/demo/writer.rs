@@ -15,11 +15,10 @@ use crate::random::Random;
 use crate::statement::Statement;
 use crate::value::Value;
 
-/// Half of the writes change ratings, as in life.
+/// Half of the writes change ratings, which are changed most in practice.
 const ORDER: [Fact; 4] = [Fact::Votes, Fact::Updated, Fact::Votes, Fact::Genres];
 
-/// The write of each fact, in the order of the facts: `$1` is the new value, the others are the movies of the title, of
-/// which there are three at most.
+/// The write of each fact, in the order of the facts. `$1` is the new value. The other parameters are the movies with the title, at most three.
 static WRITES: LazyLock<Arc<[Statement]>> = LazyLock::new(|| {
     let statements = [
         "UPDATE title_rating SET num_votes = $1 WHERE title_id IN ($2, $3, $4)",
@@ -29,12 +28,12 @@ static WRITES: LazyLock<Arc<[Statement]>> = LazyLock::new(|| {
     statements.map(|sql| Statement::write(sql, sql)).into()
 });
 
-/// Where the writes go and how many.
+/// The targets of the writes, and their rate.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Around the cache, the harder case: it learns of them from the change stream alone.
+    /// The database's own URL. Writes that bypass the cache are the harder case: only the change stream reports them.
     pub(super) direct_url: String,
-    /// Through the cache, and then how many in a hundred.
+    /// The cache's URL, and the percentage of writes that go through it.
     pub(super) cached: Option<(String, u64)>,
     pub(super) per_second: f64,
     pub(super) seed: u64,
@@ -50,11 +49,11 @@ pub(super) struct Writer {
 struct Shared {
     stop: AtomicBool,
     written: AtomicU64,
-    /// The title written last, which a check does well to look at.
+    /// The title written last, which is worth checking.
     latest: AtomicU64,
 }
 
-/// Tells which title was written last.
+/// Knows which title was written last.
 #[derive(Clone)]
 pub(super) struct Latest(Arc<Shared>);
 
@@ -80,12 +79,12 @@ impl Writer {
         Latest(Arc::clone(&self.shared))
     }
 
-    /// Writes acknowledged up to now.
+    /// Number of writes acknowledged so far.
     pub(super) fn written(&self) -> u64 {
         self.shared.written.load(Ordering::Relaxed)
     }
 
-    /// Ends after the write under way; an error if any write failed.
+    /// Ends after the current write. A failed write is an error.
     pub(super) async fn finish(self) -> Result<u64> {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.task.await.context("the writer")??;
@@ -105,7 +104,7 @@ async fn write(
 ) -> Result<()> {
     let mut random = Random::new(plan.seed);
     let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / plan.per_second.max(0.001)));
-    // After a pause there is no burst to make up for it: the rate is "at most".
+    // Missed writes are not made up for in a burst: the rate is a maximum.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut turn = 0;
     while !shared.stop.load(Ordering::Relaxed) {
@@ -138,7 +137,7 @@ async fn write_one(session: &mut Session, movie: &Movie, fact: Fact, through: bo
     Ok(())
 }
 
-/// The time of a version: as many seconds after the loaded time as its number.
+/// The time of a version: its number in seconds after the loaded time.
 fn updated(version: usize) -> String {
     let (day, hour, minute, second) = (version / 86_400, version / 3600 % 24, version / 60 % 60, version % 60);
     format!("2026-01-{:02} {hour:02}:{minute:02}:{second:02}", day + 1)

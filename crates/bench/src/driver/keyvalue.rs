@@ -1,8 +1,7 @@
-//! memcached, Redis and the echo server: one request, one answer of known form.
+//! A client for memcached, Redis and the echo server. Each request has one answer of known form.
 //!
-//! A SQL cache is compared with these peers, so the cost of their client must not dominate: a request is one write and its answer usually one read,
-//! with buffers that are reused. A server's announced length of an answer is accepted up to [`LONGEST`]; after any violation of the protocol the
-//! connection is not used again.
+//! A SQL cache is compared with these peers, so their client must not dominate the cost. A request is one write, its answer is usually one read, and
+//! buffers are reused. An announced length is accepted up to [`LONGEST`]. After a violation of the protocol the connection is not used again.
 //!
 //! Formats: memcached's `doc/protocol.txt` (text protocol); "Redis serialization protocol specification" (RESP2).
 
@@ -42,7 +41,7 @@ pub struct Connection {
     peer: Peer,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// By statement: whether it stores a value. By default none does.
+    /// For each statement, whether it stores a value. By default none does.
     stores: Vec<bool>,
 }
 
@@ -50,7 +49,7 @@ pub struct Connection {
 enum Peer {
     Memcached,
     Redis,
-    /// The length of an answer; the request stays in the wire's output.
+    /// The length of an answer. The request stays in the wire's output.
     Echo(usize),
 }
 
@@ -66,20 +65,20 @@ impl Connection {
                 wire.output.resize(request, b'.');
                 (wire, Peer::Echo(answer))
             }
-            Kind::Sql(_) => return Err(Failure::connection(&"a SQL server is no key-value store")),
+            Kind::Sql(_) => return Err(Failure::connection(&"an SQL server is not a key-value store")),
         };
         Ok(Self { wire, peer, key: Vec::new(), value: Vec::new(), stores: Vec::new() })
     }
 
-    /// The same, for these statements: those that write store a value.
+    /// Sets the statements. Those that write store a value.
     #[must_use]
     pub fn running(mut self, statements: &[Statement]) -> Self {
         self.stores = statements.iter().map(|statement| statement.effect == Effect::Write).collect();
         self
     }
 
-    /// Gets the value whose key is the first parameter. A statement that writes stores its other parameters one after another. An unknown key is a
-    /// failure: the data was not loaded, or was evicted, and the speed of misses is of no interest.
+    /// Gets the value whose key is the first parameter. A statement that writes stores its other parameters as one value. An unknown key is a
+    /// failure: the data was not loaded or was evicted, and the speed of misses is not measured here.
     pub async fn run(&mut self, index: usize, values: &[Value], rows: Rows<'_>) -> Result<u64, Failure> {
         let (key, rest) = values.split_at(values.len().min(1));
         written(key, &mut self.key);
@@ -100,7 +99,7 @@ impl Connection {
             Peer::Echo(answer) => Some(self.wire.echo(answer).await?),
         };
         let Some(place) = found else {
-            let text = format!("key {:?} is not there", String::from_utf8_lossy(&self.key));
+            let text = format!("there is no key {:?}", String::from_utf8_lossy(&self.key));
             return Err(Failure { code: "no value".to_owned(), text, usable: true, retry: false });
         };
         if let Rows::Kept(kept) | Rows::Described(_, kept) = rows {
@@ -119,7 +118,7 @@ impl Connection {
     }
 }
 
-/// Values as bytes, one after the other.
+/// Appends the values as bytes.
 fn written(values: &[Value], bytes: &mut Vec<u8>) {
     bytes.clear();
     for value in values {
@@ -133,7 +132,7 @@ fn written(values: &[Value], bytes: &mut Vec<u8>) {
     }
 }
 
-/// A memcached in look-aside use.
+/// A connection to a memcached that serves as look-aside cache.
 #[derive(Debug)]
 pub struct Memcached {
     wire: Wire,
@@ -145,7 +144,7 @@ impl Memcached {
         Ok(Self { wire: Wire::open(address, 11211).await? })
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if it exists.
     pub async fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         let found = self.wire.memcached_get(key.as_bytes()).await?;
         Ok(found.map(|place| self.wire.input[place].to_vec()))
@@ -156,7 +155,7 @@ impl Memcached {
         self.wire.memcached_set(key.as_bytes(), value).await
     }
 
-    /// Removes a value, if it is there.
+    /// Removes a value, if it exists.
     pub async fn delete(&mut self, key: &str) -> Result<(), Failure> {
         self.wire.memcached_delete(key.as_bytes()).await
     }
@@ -171,13 +170,13 @@ struct Wire {
     input: BytesMut,
     /// The number of its bytes that were parsed.
     seen: usize,
-    /// An answer is outstanding. If its caller was dropped, later answers cannot be distinguished from it.
+    /// Whether an answer is outstanding. If its caller was dropped, a later answer could be taken for it.
     owed: bool,
 }
 
 /// memcached's commands.
 impl Wire {
-    /// The value's range in the input, if there is one.
+    /// The value's range in the input, if the key exists.
     async fn memcached_get(&mut self, key: &[u8]) -> Result<Option<Range<usize>>, Failure> {
         self.compose(&[b"get ", checked(key)?, b"\r\n"]);
         self.send().await?;
@@ -209,7 +208,7 @@ impl Wire {
 
 /// Redis's commands.
 impl Wire {
-    /// The value's range in the input, if there is one.
+    /// The value's range in the input, if the key exists.
     async fn redis_get(&mut self, key: &[u8]) -> Result<Option<Range<usize>>, Failure> {
         self.compose_redis(&[b"GET", checked(key)?]);
         self.send().await?;
@@ -240,7 +239,7 @@ impl Wire {
     }
 }
 
-/// The part that all have in common.
+/// Functions for all protocols.
 impl Wire {
     async fn open(place: &str, usual: u16) -> Result<Self, Failure> {
         if place.contains('@') {
@@ -274,14 +273,14 @@ impl Wire {
     /// Sends the output.
     async fn send(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.owed, true) {
-            return Err(Failure::connection(&"an earlier request was given up before its answer came"));
+            return Err(Failure::connection(&"an earlier request was dropped before its answer arrived"));
         }
         self.input.clear();
         self.seen = 0;
         self.stream.write_all(&self.output).await.map_err(|error| Failure::connection(&error))
     }
 
-    /// Sends the output, whose answer is one of these lines.
+    /// Sends the output. The answer must be one of these lines.
     async fn confirmed(&mut self, answers: &[&[u8]]) -> Result<(), Failure> {
         self.send().await?;
         let line = self.line().await?;
@@ -307,7 +306,7 @@ impl Wire {
         }
     }
 
-    /// A value and the end of line after it; returns the value.
+    /// Reads a value and the end of line after it.
     async fn value(&mut self, length: usize) -> Result<Range<usize>, Failure> {
         let value = self.take(length).await?;
         let end = self.take(2).await?;
@@ -338,14 +337,13 @@ impl Wire {
         }
     }
 
-    /// The answer is complete.
+    /// Checks that the answer is complete.
     fn answered(&mut self) -> Result<(), Failure> {
         self.owed = self.seen != self.input.len();
-        if self.owed { Err(malformed("more than was asked for")) } else { Ok(()) }
+        if self.owed { Err(malformed("more than the requested answer")) } else { Ok(()) }
     }
 
-    /// The server answered with another line. An error is counted by its first word; the connection is used again if the server is known to be in
-    /// step.
+    /// Handles an unexpected line. An error is counted by its first word. The connection is used again only if the server is known to be in step.
     fn refused(&mut self, line: Range<usize>) -> Failure {
         let text = String::from_utf8_lossy(&self.input[line]).into_owned();
         let word = text.split(' ').next().unwrap_or_default();
@@ -360,7 +358,7 @@ impl Wire {
     }
 }
 
-/// Whether a key can be sent: memcached cannot quote blanks and line ends.
+/// Checks that a key can be sent: memcached cannot quote blanks and line ends.
 fn checked(key: &[u8]) -> Result<&[u8], Failure> {
     let sendable = |byte: &u8| *byte > b' ' && *byte != 0x7f;
     if !key.is_empty() && key.len() <= LONGEST_KEY && key.iter().all(sendable) {

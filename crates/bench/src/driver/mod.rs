@@ -1,6 +1,6 @@
 //! Connections to targets, through ordinary drivers: one per family, and one small client for the peers that are not SQL servers.
 //!
-//! A driver runs one statement at a time and reads its whole answer. It stores the rows only on request.
+//! A driver runs one statement at a time and reads its whole answer. It returns the rows only on request.
 
 pub mod keyvalue;
 pub mod mysql;
@@ -82,7 +82,7 @@ pub enum Rows<'a> {
     Counted,
     /// Store them, not decoded.
     Kept(&'a mut Vec<Row>),
-    /// Store them, and describe their columns if the answer does: PostgreSQL's only does so for texts, and peers' do not.
+    /// Store them with their columns if the answer describes them. In PostgreSQL only the text protocol does so, and the key-value peers never do.
     Described(&'a mut Vec<Column>, &'a mut Vec<Row>),
 }
 
@@ -120,13 +120,13 @@ impl Driver {
         }
     }
 
-    /// Sends a text that is not a statement of the workload. PostgreSQL's have parameters, in the extended protocol; those of the other family have
-    /// none. Returns the number of rows returned or changed.
+    /// Sends a text that is not a statement of the workload. For PostgreSQL it may have parameters, in the extended protocol. Returns the number of
+    /// rows returned or changed.
     pub async fn text(&mut self, sql: &str, values: Option<&[Value]>, rows: Rows<'_>) -> Result<u64, Failure> {
         match self {
             Self::Postgres(connection) => connection.send_text(sql, values, rows).await,
             Self::Mysql(connection) => connection.send_text(sql, rows).await,
-            Self::KeyValue(_) => Err(Failure::connection(&"it speaks no SQL")),
+            Self::KeyValue(_) => Err(Failure::connection(&"it is not an SQL server")),
         }
     }
 

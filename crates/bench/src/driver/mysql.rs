@@ -1,10 +1,10 @@
 //! MySQL and MariaDB, through mysql_async.
 //!
-//! One connection, never from the driver's pool, and without the driver's own statements: it would otherwise read settings of the server at each
-//! connect, or change to its Unix socket.
+//! It is one connection, not from the driver's pool, and without the driver's own statements. The driver would otherwise read settings of the server
+//! at each connect, or change to its Unix socket.
 //!
-//! The two protocols return values in two forms, so stored values are converted to one: that of the text protocol. So the answers of both can be
-//! compared, except where the server itself rounds for text (FLOAT) or pads (ZEROFILL).
+//! The two protocols return values in two forms. Stored values are converted to the form of the text protocol, so that the answers of both can be
+//! compared. Exceptions are values that the server itself rounds for text (FLOAT) or pads (ZEROFILL).
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::statement::Statement;
 use crate::target::Family;
 use crate::value::Value;
 
-/// Longest packet in bytes that the driver sends or takes; the server has a limit of its own.
+/// Longest packet in bytes that the driver sends or accepts. The server has its own limit.
 const LONGEST: usize = 64 << 20;
 
-/// Decimals of a column that has no fixed number of them.
+/// The number of decimals that marks a column without a fixed number of them.
 const NOT_FIXED: u8 = 31;
 
 /// A connection.
@@ -29,16 +29,16 @@ const NOT_FIXED: u8 = 31;
 pub struct Connection {
     server: Conn,
     statements: Arc<[Statement]>,
-    /// By index of the statement; empty if the protocol is text.
+    /// Prepared statements by index. Empty for the text protocol.
     prepared: Vec<mysql_async::Statement>,
     /// The last text sent.
     text: String,
-    /// An answer is outstanding. If its caller was dropped, the driver would take it for the answer to the next statement.
+    /// Whether an answer is outstanding. If its caller was dropped, the driver would take it for the answer to the next statement.
     owed: bool,
 }
 
 impl Connection {
-    /// Connects, and prepares if that is the protocol.
+    /// Connects, and prepares the statements unless the protocol is text.
     pub async fn open(url: &str, statements: &Arc<[Statement]>, protocol: Protocol) -> Result<Self, Failure> {
         let options = options(url, statements.len())?;
         let place = format!("{}:{}", options.ip_or_hostname(), options.tcp_port());
@@ -62,7 +62,7 @@ impl Connection {
 
     /// Runs a statement.
     pub async fn run(&mut self, index: usize, values: &[Value], rows: Rows<'_>) -> Result<u64, Failure> {
-        self.ask()?;
+        self.begin_request()?;
         let Some(statement) = self.statements.get(index) else {
             return Err(Failure::connection(&format_args!("no statement {index}")));
         };
@@ -88,7 +88,7 @@ impl Connection {
 
     /// Sends a text.
     pub async fn send_text(&mut self, sql: &str, rows: Rows<'_>) -> Result<u64, Failure> {
-        self.ask()?;
+        self.begin_request()?;
         let outcome = match self.server.query_iter(sql).await {
             Ok(answer) => take(answer, rows).await,
             Err(error) => Err(error),
@@ -99,15 +99,15 @@ impl Connection {
 
     /// Runs a command.
     pub async fn command(&mut self, sql: &str) -> Result<(), Failure> {
-        self.ask()?;
+        self.begin_request()?;
         let outcome = self.server.query_drop(sql).await;
         self.owed = false;
         outcome.map_err(|error| failure(&error))
     }
 
-    fn ask(&mut self) -> Result<(), Failure> {
+    fn begin_request(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.owed, true) {
-            return Err(Failure::connection(&"an earlier request was given up before its answer came"));
+            return Err(Failure::connection(&"an earlier request was dropped before its answer arrived"));
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ where
     Ok(count)
 }
 
-/// Types are named as in the protocol, `MYSQL_TYPE_` left out.
+/// The column with its type. Types are named as in the protocol, without `MYSQL_TYPE_`.
 fn described(column: &Column) -> super::Column {
     let kind = format!("{:?}", column.column_type()).trim_start_matches("MYSQL_TYPE_").to_lowercase();
     super::Column { name: column.name_str().into_owned(), kind }
@@ -183,7 +183,7 @@ fn canonical_row(row: mysql_async::Row) -> Row {
     columns.iter().zip(row.unwrap()).map(|(column, value)| canonical(column, value)).collect()
 }
 
-/// A value as the text protocol writes it.
+/// A value in the form of the text protocol.
 fn canonical(column: &Column, value: Raw) -> Option<Vec<u8>> {
     let real = matches!(column.column_type(), ColumnType::MYSQL_TYPE_FLOAT | ColumnType::MYSQL_TYPE_DOUBLE);
     let mut text = Vec::new();
@@ -196,7 +196,7 @@ fn canonical(column: &Column, value: Raw) -> Option<Vec<u8>> {
         Raw::Bytes(bytes) => text = bytes,
         Raw::Int(number) => drop(write!(text, "{number}")),
         Raw::UInt(number) => drop(write!(text, "{number}")),
-        // By way of text, so that 0.1 stays 0.1 and does not become the nearest number of four bytes.
+        // The conversion through text keeps 0.1 as it is, not as the nearest number with four bytes.
         Raw::Float(number) => write_real(&mut text, column, number.to_string().parse().unwrap_or(f64::NAN)),
         Raw::Double(number) => write_real(&mut text, column, number),
         Raw::Date(year, month, day, ..) if column.column_type() == ColumnType::MYSQL_TYPE_DATE => {
@@ -222,7 +222,7 @@ fn write_real(text: &mut Vec<u8>, column: &Column, number: f64) {
     };
 }
 
-/// Fractions of a second, with as many digits as the column has.
+/// Appends fractions of a second with as many digits as the column has.
 fn write_fraction(text: &mut Vec<u8>, column: &Column, micros: u32) {
     let digits = usize::from(column.decimals().min(6));
     if digits > 0 {
@@ -232,7 +232,7 @@ fn write_fraction(text: &mut Vec<u8>, column: &Column, micros: u32) {
 
 fn failure(error: &Error) -> Failure {
     let Error::Server(said) = error else { return Failure::connection(error) };
-    // Class 08: connection exceptions. 1053, 1927: the server goes down, the connection was killed.
+    // Class 08 is connection exceptions. 1053 and 1927 are a shutdown of the server and a killed connection.
     let ended = said.state.starts_with("08") || matches!(said.code, 1053 | 1927 | 3169);
     let retry = matches!(said.code, 1205 | 1213);
     Failure { code: said.code.to_string(), text: said.message.clone(), usable: !ended, retry }

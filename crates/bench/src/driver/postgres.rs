@@ -1,12 +1,12 @@
-//! PostgreSQL: tokio-postgres logs in, and statements use the same socket without it.
+//! PostgreSQL. tokio-postgres logs in; statements then use the socket directly.
 //!
-//! The server is measured, so the client must cost little: on two cores each of its microseconds is missing for the server, and a program that needs
-//! more of them than sysbench measures less than sysbench. Through tokio-postgres a prepared point select took twice the instructions of libpq and
-//! reached three quarters of its throughput. So the path of a statement is the shortest: one write of `Bind`, `Execute` and `Sync` (or `Query`), and
-//! one read. Only the headers of the answer's messages are parsed, unless its rows are stored. The library still logs in, with its password
+//! The server is measured, so the client must cost little. On two cores, each microsecond of the client is missing for the server. A client that
+//! needs more of them than sysbench measures a lower throughput than sysbench. Through tokio-postgres a prepared point select took twice the
+//! instructions of libpq and reached three quarters of its throughput. So a statement is one write of `Bind`, `Execute` and `Sync` (or `Query`), and
+//! one read. Only the headers of the answer's messages are parsed, unless its rows are stored. The library still does the login with its password
 //! exchanges.
 //!
-//! Values are sent and requested in text form whatever the type, as libpq's simplest calls do.
+//! Values are sent and requested in text form for all types, as in libpq's simplest calls.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -34,28 +34,28 @@ use crate::value::Value;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Size of one read.
 const READ_BYTES: usize = 8 * 1024;
-/// Limit of the length of a message of the server (PostgreSQL's MaxAllocSize).
+/// The longest message that is accepted from the server (PostgreSQL's MaxAllocSize).
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
-/// Tag and length.
+/// Bytes of a message's tag and length.
 const HEADER: usize = 5;
 
 /// A connection.
 pub struct Connection {
     stream: Box<dyn Stream>,
     statements: Arc<[Statement]>,
-    /// Number of parameters by index of the statement; empty if the protocol is text.
+    /// Number of parameters of each statement. Empty for the text protocol.
     prepared: Vec<usize>,
     /// The output, and the number of its bytes that were sent.
     output: BytesMut,
     sent: usize,
     input: BytesMut,
-    /// Answers that are still to come: more than one if a statement's future was dropped before its answer arrived.
+    /// Number of outstanding answers. It is more than one if a statement's future was dropped before its answer arrived.
     owed: usize,
     /// The last text sent.
     text: String,
 }
 
-/// The stream under a connection.
+/// The stream of a connection.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
@@ -66,7 +66,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects, and prepares if that is the protocol.
+    /// Connects, and prepares the statements unless the protocol is text.
     pub async fn open(url: &str, statements: &Arc<[Statement]>, protocol: Protocol) -> Result<Self, Failure> {
         let config = config(url)?;
         let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT);
@@ -126,7 +126,7 @@ impl Connection {
         self.send_text(sql, None, Rows::Counted).await.map(|_| ())
     }
 
-    /// Sends a text: alone, or parsed, bound and executed at once without a name.
+    /// Sends a text: as a simple query, or parsed, bound and executed at once without a name.
     pub async fn send_text(&mut self, sql: &str, values: Option<&[Value]>, rows: Rows<'_>) -> Result<u64, Failure> {
         let Some(values) = values else {
             frontend::query(sql, &mut self.output).map_err(|error| unsendable(&error))?;
@@ -153,7 +153,7 @@ impl Connection {
         loop {
             while let Some((tag, length)) = self.message()? {
                 let body = &self.input[HEADER..length];
-                // The bytes before it are the end of an answer whose caller was dropped.
+                // Earlier bytes are the end of an answer whose caller was dropped.
                 let ours = self.owed == 1;
                 match (tag, &mut rows) {
                     (b'D', Rows::Kept(kept) | Rows::Described(_, kept)) if ours => {
@@ -176,13 +176,13 @@ impl Connection {
             }
             self.input.reserve(READ_BYTES);
             if self.stream.read_buf(&mut self.input).await.map_err(broken)? == 0 {
-                // A server that ends a connection sends the reason first.
+                // A server that closes a connection sends the reason first.
                 return Err(Failure { usable: false, ..failed.unwrap_or_else(closed) });
             }
         }
     }
 
-    /// Tag and length of the next message, header included, if all of it is there.
+    /// Tag and length, header included, of the next message if it is complete.
     fn message(&mut self) -> Result<Option<(u8, usize)>, Failure> {
         let Some((tag, rest)) = self.input.split_first() else { return Ok(None) };
         let Some(length) = rest.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) as usize) else { return Ok(None) };
@@ -194,7 +194,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Sends Terminate, if that is possible without waiting: some poolers count connections without it as broken.
+    /// Sends Terminate if possible without waiting: some poolers count connections without it as broken.
     fn drop(&mut self) {
         let mut farewell = BytesMut::new();
         frontend::terminate(&mut farewell);
@@ -207,7 +207,7 @@ fn name(index: usize) -> String {
     format!("s{index}")
 }
 
-/// A value to be sent.
+/// Appends a value in text form.
 fn write_text(value: &Value, buffer: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
     match value {
         Value::Null => return Ok(IsNull::Yes),
@@ -262,7 +262,7 @@ fn affected(tag: &[u8]) -> u64 {
     number.and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// The fields of an `ErrorResponse`.
+/// The failure that an `ErrorResponse` describes.
 fn said(body: &[u8]) -> Failure {
     let (mut code, mut text, mut severity) = (String::new(), String::new(), String::new());
     for field in body.split(|byte| *byte == 0) {
@@ -280,14 +280,14 @@ fn said(body: &[u8]) -> Failure {
 }
 
 fn malformed() -> Failure {
-    Failure { code: "protocol".to_owned(), ..Failure::connection(&"the server sent something that is no message") }
+    Failure { code: "protocol".to_owned(), ..Failure::connection(&"the server sent something that is not a message") }
 }
 
 fn unsendable(error: &io::Error) -> Failure {
     Failure { code: "protocol".to_owned(), usable: true, ..Failure::connection(error) }
 }
 
-/// Connects to the first host that answers, and has tokio-postgres log in there.
+/// Connects to the first host that answers, and logs in with tokio-postgres.
 async fn log_in(config: &Config) -> Result<Box<dyn Stream>, Failure> {
     let mut failed = Failure::connection(&"the URL names no host");
     for (number, host) in config.get_hosts().iter().enumerate() {
@@ -311,8 +311,8 @@ async fn log_in(config: &Config) -> Result<Box<dyn Stream>, Failure> {
     Err(failed)
 }
 
-/// Lends the stream to tokio-postgres until the server is ready for the first statement. Nothing beyond that is read, since the server sends nothing
-/// more before a request.
+/// Lends the stream to tokio-postgres until the server is ready for the first statement. tokio-postgres reads no further byte, since the server sends
+/// nothing more before a request.
 async fn greet(config: &Config, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, Failure> {
     let stream = Arc::new(Mutex::new(stream));
     let halves = config.connect_raw(Lent(Arc::clone(&stream)), NoTls).await;
@@ -321,7 +321,7 @@ async fn greet(config: &Config, stream: Box<dyn Stream>) -> Result<Box<dyn Strea
     Ok(stream.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A stream that its owner gets back.
+/// A stream that its owner gets back after the loan.
 struct Lent(Arc<Mutex<Box<dyn Stream>>>);
 
 impl Lent {
@@ -350,7 +350,7 @@ impl AsyncWrite for Lent {
     }
 }
 
-/// Parses the URL. An `@` in a password is taken as typed, up to the last one, as everywhere in this program.
+/// Parses the URL. An `@` in a password is accepted: the last one ends the password, as everywhere in this program.
 fn config(url: &str) -> Result<Config, Failure> {
     let wrong = |text: String| Failure { text, ..Failure::connection(&"") };
     let mut url = url.to_owned();

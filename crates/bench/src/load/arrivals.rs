@@ -4,8 +4,8 @@
 //! connection that has waited longest when a transaction is due. Nothing is queued: arrivals that find all connections busy stay in the schedule
 //! until one is free.
 //!
-//! This task sleeps on a timerfd, since the runtime's own timer counts in milliseconds. The descriptor is registered edge-triggered and set again
-//! after each expiry, which makes it unreadable again, so it is never read: an arrival costs two system calls.
+//! The task sleeps on a timerfd, since the runtime's own timer has a resolution of a millisecond. The descriptor is registered edge-triggered.
+//! Setting it again after an expiry makes it unreadable again, so it is never read: an arrival costs two system calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ const WAITING_MAX: f64 = 10e6;
 pub(super) struct Arrival {
     /// The intended start of the transaction.
     pub(super) due: Instant,
-    /// The delay of its start, although the connection was free.
+    /// How late it starts although the connection was free.
     pub(super) late: Duration,
 }
 
@@ -52,9 +52,9 @@ pub(super) struct Arrivals {
     lanes: Vec<Lane>,
     /// The free connections, longest first.
     free: RefCell<VecDeque<usize>>,
-    /// When transactions stop to start.
+    /// No transaction starts after this time.
     finish: Instant,
-    /// That time has come.
+    /// Whether the round is over.
     over: Cell<bool>,
     timer: AsyncFd<OwnedFd>,
 }
@@ -98,7 +98,7 @@ impl Arrivals {
         Ok(self.handed(lane).await.map(arrival))
     }
 
-    /// Waits until this connection is given a transaction, or the round is over.
+    /// Waits until this connection gets a transaction, or the round is over.
     async fn handed(&self, lane: usize) -> Option<Instant> {
         let lane = &self.lanes[lane];
         poll_fn(|context| match lane.due.get() {
@@ -112,12 +112,12 @@ impl Arrivals {
         .await
     }
 
-    /// A connection's transaction has ended, but the connection was lost and must be opened again.
+    /// Records the end of a transaction whose connection was lost and must be opened again.
     pub(super) fn ended(&self, lane: usize) {
         self.lanes[lane].due.set(None);
     }
 
-    /// Wakes connections when transactions are due, until the round is over.
+    /// Wakes a connection when a transaction is due, until the round is over.
     pub(super) async fn run(&self) -> Result<()> {
         while !self.over.get() {
             self.set_timer()?;
@@ -142,7 +142,7 @@ impl Arrivals {
         }
     }
 
-    /// Sets the timer for the next transaction, if a connection is free for it, or for the end. A time of zero would switch it off.
+    /// Sets the timer to the next transaction if a connection is free, otherwise to the end. A time of zero would switch the timer off.
     fn set_timer(&self) -> Result<()> {
         let next = if self.free.borrow().is_empty() { self.finish } else { self.schedule.borrow().peek() };
         let wait = next.min(self.finish).saturating_duration_since(Instant::now());
@@ -152,7 +152,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Err if the server is hopelessly behind.
+    /// An error if the server is too far behind.
     pub(super) fn check(&self, now: Instant) -> Result<()> {
         let schedule = self.schedule.borrow();
         let behind = now.min(self.finish).saturating_duration_since(schedule.peek()).as_secs_f64();
@@ -162,7 +162,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Counts transactions as unfinished that were due before `now` and have not ended, or not even started. Those that a free connection should have
+    /// Counts transactions as unfinished that were due before `now` and have not ended or not started. Those that a free connection should have
     /// started are late because of the client: its thread had no processor.
     pub(super) fn stop(&self, now: Instant, recorder: &mut Recorder) {
         for due in self.lanes.iter().filter_map(|lane| lane.due.take()) {

@@ -13,12 +13,12 @@ use crate::random::Random;
 use crate::session::{Opening, Session};
 use crate::workload::{Script, Workload};
 
-/// The background writer's scripts draw numbers of their own, whatever the number of foreground connections.
+/// The random numbers of the writer's scripts are independent of the number of load connections.
 const WRITERS: u64 = 1 << 32;
 
 /// Opens connections and runs transactions on them. A connection stays on its thread.
 pub(super) trait Client: Send + Sync + 'static {
-    /// A connection, and the state that survives its loss.
+    /// A connection, with the state that is kept when it is opened again.
     type Connection: 'static;
 
     /// The address, for errors.
@@ -38,7 +38,7 @@ pub(super) trait Client: Send + Sync + 'static {
         recorder: &Rc<RefCell<Recorder>>,
     ) -> impl Future<Output = Result<(), Failure>>;
 
-    /// In a replay: when the connection's next transaction is due, since the start.
+    /// For a replay: the time of the connection's next transaction, since the start.
     fn due(&self, _connection: &Self::Connection) -> Option<Duration> {
         None
     }
@@ -60,13 +60,13 @@ pub(super) struct Scripted {
 }
 
 impl Scripted {
-    /// The foreground connections.
+    /// The connections of the load.
     pub(super) fn foreground(round: &Round) -> Self {
         let (opening, workload) = (round.opening.clone(), Arc::clone(&round.workload));
         Self { opening, workload, seed: round.seed, writes: false }
     }
 
-    /// The connections that write in the background; None if the workload has no such writes.
+    /// The connections of the background writer. None if the workload has no background writes.
     pub(super) fn background(round: &Round) -> Option<Self> {
         round.workload.writer(Random::new(round.seed))?;
         Some(Self { writes: true, ..Self::foreground(round) })

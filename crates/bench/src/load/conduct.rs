@@ -1,8 +1,8 @@
-//! One round of one or more loads, on their own threads: opens all connections, starts all loads at one time, announces the start and end of the
-//! measured interval, and adds up.
+//! One round of one or more loads on their own threads. It opens all connections, starts all loads at one time, marks the start and end of the
+//! measured interval, and adds up the results.
 //!
-//! All threads get the same few times, and each uses its own clock. No message has to arrive in time, and the caller's work at the ends of the
-//! interval delays no thread.
+//! All threads get the same start and end times and use the clock themselves. So no message has to arrive in time, and the caller's work at the ends
+//! of the interval delays no thread.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
@@ -22,7 +22,7 @@ use super::worker::Worker;
 /// Time from the opening of all connections to the first transaction: all threads must receive the start time.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Runs a round; returns a tally for each load. Blocks the calling thread, which calls the marks.
+/// Runs a round and returns a tally for each load. Blocks the calling thread, on which the marks are called.
 pub(super) fn conduct<C: Client>(
     loads: &[Load<C>],
     times: &Times,
@@ -63,7 +63,7 @@ pub(super) fn conduct<C: Client>(
     })
 }
 
-/// Waits until all threads have opened their connections; None if the round was stopped before.
+/// Waits until all threads have opened their connections. None if the round was stopped before.
 fn all_ready(opened: &mpsc::Receiver<()>, threads: usize, signals: &Signals<'_>) -> Option<()> {
     let mut ready = 0;
     while ready < threads {
@@ -75,7 +75,7 @@ fn all_ready(opened: &mpsc::Receiver<()>, threads: usize, signals: &Signals<'_>)
     Some(())
 }
 
-/// Calls the marks at their times. Once the interval has begun, its end is marked, however the round ends.
+/// Calls the marks at their times. If the beginning of the interval was marked, its end is marked too, however the round ends.
 fn follow<C>(timeline: &Timeline, loads: &[Load<C>], marks: &dyn Marks, signals: &Signals<'_>) -> Result<()> {
     if !signals.sleep_until(timeline.begin) {
         return Ok(());

@@ -1,9 +1,8 @@
 //! The load: connections on a few threads that run transactions, in a closed or an open loop, for one round.
 //!
-//! A closed loop measures what a server can do: each connection sends its next transaction when the last has been answered. It does not measure what
-//! users of a service would see, because it favours a server that stalls: during a stall it sends nothing, so a stall of a second counts as one slow
-//! transaction per connection instead of a second's worth of them ("coordinated omission", Gil Tene). An open loop sends at times that are fixed
-//! beforehand and measures from those.
+//! A closed loop measures what a server can do: each connection sends its next transaction when the last one is answered. It does not measure what
+//! users would see. During a stall it sends nothing, so a stall of a second counts as one slow transaction per connection instead of all transactions
+//! of that second ("coordinated omission", Gil Tene). An open loop sends at times that are fixed beforehand and measures from those.
 //!
 //! The path of a round: [`run`] → `conduct` (threads, times, marks) → `worker` (one thread and its connections) → `arrivals` and `schedule` (open
 //! loop: which connection sends when) → `client` (one transaction) → `recorder` (the measurements).
@@ -41,10 +40,10 @@ pub enum Loop {
     Open {
         /// Transactions per second over all connections.
         rate: f64,
-        /// Exponentially distributed gaps instead of equal ones.
+        /// Whether the gaps are exponentially distributed instead of equal.
         poisson: bool,
     },
-    /// At the times of a log, or when the session's last statement has been answered, if that is later. Latency counts from the sending.
+    /// At the times of the log. If the session's previous statement is answered later, then after its answer. Latency counts from sending.
     Replay {
         /// The factor by which it is faster than the log.
         speed: f64,
@@ -85,26 +84,26 @@ pub struct Outcome {
     pub writes: Option<Tally>,
 }
 
-/// Tells the caller when the measured interval begins and ends, so that it can read counters of processes and caches then.
+/// Called when the measured interval begins and ends, so that the caller can read counters of processes and caches.
 ///
-/// Both are called on a thread of their own, at the edges of the interval; the load goes on meanwhile. A round that ends
-/// before the interval begins calls neither; one that ends within it calls both.
+/// Both are called on a separate thread, while the load goes on. A round that ends before the interval begins calls neither. One that ends within it
+/// calls both.
 pub trait Marks: Send + Sync {
     /// The measured interval begins.
     fn begin(&self);
-    /// It ends.
+    /// The measured interval ends.
     fn end(&self);
 }
 
-/// Runs a round. `stop` (Ctrl-C) ends it early, with what was measured so far.
+/// Runs a round. `stop` (Ctrl-C) ends it early, with the measurements so far.
 ///
-/// Errors: a connection that cannot be opened at the start; a load of which every transaction failed during the warm-up; an
-/// open loop that the target cannot nearly keep up with. Other failures are counted, and lost connections opened anew.
+/// Errors are: a connection that cannot be opened at the start, a load whose transactions all failed during the warm-up, and an open loop far beyond
+/// what the target can do. Other failures are counted, and lost connections are opened again.
 pub async fn run(round: Round, marks: Arc<dyn Marks>, stop: Arc<AtomicBool>) -> Result<Outcome> {
     ensure!(round.connections > 0, "a load needs at least one connection");
     let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
     if let Loop::Open { rate, .. } = round.pace {
-        ensure!(is_rate(rate), "{rate} transactions per second are no rate");
+        ensure!(is_rate(rate), "{rate} transactions per second are not a rate");
     }
     round.workload.begin_round();
     let times = Times { warm_up: round.warm_up, measured: round.measured, cool_down: round.cool_down };

@@ -1,9 +1,9 @@
 //! The measurements of one thread of the load.
 //!
-//! Each thread has its own recorder, so that nothing is shared during the load; they are added up afterwards. The clock decides what counts: an event
-//! belongs to the measured interval if its time is in it, whether or not the thread has noticed that the interval has begun. A closed loop counts a
-//! transaction by its end, since its throughput is the number of ended ones. An open loop counts it by its intended start: every transaction that was
-//! due in the interval is in the histogram, however long it took. Otherwise the slowest ones would be missing.
+//! Each thread has its own recorder, so nothing is shared during the load. The recorders are added up afterwards. The clock decides what counts: an
+//! event belongs to the measured interval if its time is in it, even if the thread has not noticed the start of the interval. A closed loop counts a
+//! transaction by its end, since throughput is the number of ended ones. An open loop counts it by its intended start, so that every transaction due
+//! in the interval is in the histogram. Otherwise the slowest ones would be missing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,23 +22,23 @@ const LONGEST: u64 = 600_000_000_000;
 /// The figures of one thread, or of all together. Latencies are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Length of the measured interval; shorter than requested if the round was stopped early.
+    /// Length of the measured interval. It is shorter than requested if the round was stopped early.
     pub measured: Duration,
     /// Successful transactions that ended in it (closed loop) or were due in it (open loop).
     pub transactions: u64,
-    /// Latency of whole transactions; in an open loop from the intended start. It includes unfinished ones with the latency so far.
+    /// Latency of whole transactions; in an open loop, from the intended start. Unfinished transactions count with their latency so far.
     pub latency: Histogram<u64>,
-    /// Latency by statement of the workload, of the statements that ended in the interval.
+    /// Latency of the statements that ended in the interval, for each statement of the workload.
     pub statements: Vec<Histogram<u64>>,
-    /// Rows returned or changed by these, by statement of the workload. All targets draw the same keys, so a target whose queries find fewer rows
-    /// than the database gives wrong answers.
+    /// Rows that these statements returned or changed, for each statement of the workload. All targets draw the same keys, so a target whose queries
+    /// find fewer rows than the database gives wrong answers.
     pub rows: Vec<u64>,
-    /// By code: the number of failed transactions and reconnects, and the first one's text.
+    /// Number of failed transactions and reconnects by code, with the text of the first.
     pub failures: BTreeMap<String, (u64, String)>,
-    /// Open loop: the delay of starts although a connection was free (the client's own lateness).
+    /// Open loop: how late transactions start although a connection is free. This is the client's own lateness.
     pub lateness: Option<Histogram<u64>>,
-    /// Transactions due in the interval (open loop), or begun before its end (closed loop), that had not ended with the round. A transaction that
-    /// hangs must be in some figure.
+    /// Transactions due in the interval (open loop), or begun before its end (closed loop), that had not ended at the end of the round. They are
+    /// counted so that a transaction that hangs is not lost.
     pub unfinished: u64,
     /// Number of transactions that ended in each second of the measured interval; the last second may be incomplete.
     pub per_second: Vec<u64>,
@@ -86,7 +86,7 @@ impl Tally {
     }
 }
 
-/// From 1 ns to 10 minutes with an error of at most 0.1%. Its size is fixed, so recording never allocates.
+/// A histogram from 1 ns to 10 minutes with an error of at most 0.1%. Its size is fixed, so recording never allocates.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds, and valid ones")
 }
@@ -95,7 +95,7 @@ fn record(histogram: &mut Histogram<u64>, latency: Duration) {
     histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LONGEST));
 }
 
-/// Whether a load has begun to succeed: shared by its threads, and written at most twice by each.
+/// Whether a load has succeeded at least once. Its threads share it, and each writes it at most twice.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     succeeded: AtomicBool,
@@ -103,7 +103,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Err if there were failures and no success.
+    /// An error if there were failures and no success.
     pub(super) fn check(&self) -> Result<()> {
         match self.failed.get() {
             Some(first) if !self.succeeded.load(Ordering::Relaxed) => bail!("{first}"),
@@ -119,7 +119,7 @@ pub struct Recorder {
     /// Empty until the load starts.
     interval: Range<Instant>,
     health: Arc<Health>,
-    /// The reports of this thread to `health`, which are not repeated.
+    /// What this thread has reported to `health`, so that it reports only once.
     succeeded: bool,
     failed: bool,
 }
@@ -130,13 +130,13 @@ impl Recorder {
         Self { tally: Tally::new(statements, open), interval: now..now, health, succeeded: false, failed: false }
     }
 
-    /// The measured interval is known from now on.
+    /// Sets the measured interval.
     pub(super) fn start(&mut self, interval: Range<Instant>) {
         self.tally.per_second = vec![0; seconds(interval.end.duration_since(interval.start))];
         self.interval = interval;
     }
 
-    /// A statement that was sent at `began` has just been answered, with this number of rows returned or changed.
+    /// Records an answer with this number of rows returned or changed. The statement was sent at `began`.
     pub fn statement(&mut self, index: usize, began: Instant, rows: u64) {
         let ended = Instant::now();
         if self.interval.contains(&ended)
@@ -147,7 +147,7 @@ impl Recorder {
         }
     }
 
-    /// A transaction has ended. `from`: its start; in an open loop, the intended start.
+    /// Records the end of a transaction. `from` is its start; in an open loop, its intended start.
     pub(super) fn transaction(&mut self, from: Instant, ended: Instant) {
         if !self.succeeded {
             self.succeeded = true;
@@ -167,7 +167,7 @@ impl Recorder {
         }
     }
 
-    /// A transaction or a reconnect failed. `at` is when; in an open loop, a transaction's intended start.
+    /// Records a failed transaction or reconnect. `at` is the time; in an open loop, the transaction's intended start.
     pub(super) fn failure(&mut self, failure: &Failure, at: Instant) {
         if !self.failed {
             self.failed = true;
@@ -182,14 +182,14 @@ impl Recorder {
         }
     }
 
-    /// Open loop: a transaction due at `due` started with this delay, and not because all connections were busy.
+    /// Open loop: records that the transaction due at `due` started late although a connection was free.
     pub(super) fn lateness(&mut self, due: Instant, late: Duration) {
         if let Some(lateness) = self.tally.lateness.as_mut().filter(|_| self.interval.contains(&due)) {
             record(lateness, late);
         }
     }
 
-    /// A transaction has not ended, and will not. `from`: its start; in an open loop, the intended start.
+    /// Records a transaction that will not end. `from` is its start; in an open loop, its intended start.
     pub(super) fn unfinished(&mut self, from: Instant, now: Instant) {
         let counts = if self.open() { self.interval.contains(&from) } else { from < self.interval.end };
         if counts {
@@ -198,12 +198,12 @@ impl Recorder {
         }
     }
 
-    /// Whether transactions count by intended starts; otherwise they count by ends.
+    /// Whether transactions count by their intended starts instead of their ends.
     pub(super) const fn open(&self) -> bool {
         self.tally.lateness.is_some()
     }
 
-    /// The load of this thread ended at `now`, perhaps before the interval did.
+    /// Records that the load of this thread ended at `now`, perhaps before the interval did.
     pub(super) fn stop(&mut self, now: Instant) {
         self.interval.end = self.interval.end.min(now).max(self.interval.start);
         self.tally.measured = self.interval.end.duration_since(self.interval.start);
@@ -216,12 +216,12 @@ impl Recorder {
     }
 }
 
-/// The number of seconds that have begun in an interval of this length.
+/// The number of seconds, complete or not, in an interval of this length.
 fn seconds(length: Duration) -> usize {
     length.as_secs() as usize + usize::from(length.subsec_nanos() > 0)
 }
 
-/// Adds up what the threads of one load measured.
+/// Adds up the tallies of a load's threads.
 pub(super) fn total(tallies: impl IntoIterator<Item = Tally>) -> Result<Tally> {
     let mut tallies = tallies.into_iter();
     let mut total = tallies.next().context("a load without threads")?;

@@ -19,10 +19,10 @@ pub(super) struct Times {
     pub(super) cool_down: Duration,
 }
 
-/// The points in time that divide it, the same for all threads.
+/// The points in time that divide a round, the same for all threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
-    /// First transaction.
+    /// The first transaction may start.
     pub(super) start: Instant,
     /// Start of the measured interval.
     pub(super) begin: Instant,
@@ -56,7 +56,7 @@ pub(super) struct Load<C> {
     pub(super) health: Arc<Health>,
 }
 
-/// Whether the round must end at once.
+/// Signals that end the round early.
 #[derive(Debug)]
 pub(super) struct Signals<'a> {
     pub(super) stop: &'a AtomicBool,
@@ -64,22 +64,22 @@ pub(super) struct Signals<'a> {
 }
 
 impl Signals<'_> {
-    /// The user, or an error, has stopped it.
+    /// Whether the user or an error has stopped it.
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.abandoned()
     }
 
-    /// An error has stopped it: the figures will not be used.
+    /// Whether an error has stopped it. The figures are then not used.
     pub(super) fn abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Stops the round: there is an error to report.
+    /// Stops the round because of an error.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// Sleeps; false if the round was stopped before.
+    /// Sleeps until this time. False if the round is stopped before.
     pub(super) fn sleep_until(&self, time: Instant) -> bool {
         loop {
             if self.stopped() {

@@ -1,14 +1,14 @@
 //! The times at which the transactions of an open loop are due.
 //!
-//! The times of the whole load are distributed to its connections in turn, and so to the threads that own them: each thread's share of the rate is
-//! its share of the connections. With equal gaps, the threads together send at exactly the times of a single thread. A schedule is a function of the
-//! rate, the seed and the number of calls. So arrivals that wait because all connections are busy take no memory: they are not drawn yet.
+//! The times of the whole load are assigned to its connections in turn, and so to the threads that own them. The share of a thread in the rate is its
+//! share of the connections. With equal gaps, the threads together send at exactly the times of a single thread. A schedule is a function of the
+//! rate, the seed and the number of calls. So arrivals that wait for a busy connection take no memory: they are not drawn yet.
 
 use std::time::{Duration, Instant};
 
 use crate::random::Random;
 
-/// Later than any round lasts; rates near 0 would give times that no clock has.
+/// A time later than the end of any round. Rates near 0 would otherwise give times that no clock can represent.
 const NEVER: f64 = 1e9;
 
 /// The intended starts of one thread, in order.
@@ -21,13 +21,13 @@ pub(super) struct Schedule {
 
 #[derive(Debug)]
 enum Gaps {
-    /// Transaction number n of the whole load is due after n / rate seconds. Computed from n, so that nothing adds up.
+    /// Transaction n of the whole load is due after n / rate seconds. It is computed from n, so that errors do not add up.
     Equal { rate: f64, round: u64, place: Share },
-    /// Seconds from one to the next are exponentially distributed, which makes the starts a Poisson process.
+    /// The gaps are exponentially distributed, so the starts are a Poisson process.
     Exponential { rate: f64, random: Random, seconds: f64 },
 }
 
-/// Which connections of the load a thread owns: `first`, `first + step` … below `all`.
+/// The connections of the load that a thread owns: `first`, `first + step` … below `all`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) first: usize,
@@ -43,12 +43,12 @@ impl Share {
 }
 
 impl Schedule {
-    /// Equal gaps; `rate` is that of the whole load per second.
+    /// Equal gaps. `rate` is that of the whole load per second.
     pub(super) fn equal(start: Instant, rate: f64, share: Share) -> Self {
         Self { start, next: start, gaps: Gaps::Equal { rate, round: 0, place: share } }.first()
     }
 
-    /// Exponential gaps; `rate` is that of the whole load per second.
+    /// Exponential gaps. `rate` is that of the whole load per second.
     pub(super) fn exponential(start: Instant, rate: f64, share: Share, random: Random) -> Self {
         let rate = rate * share.numbers().count() as f64 / share.all as f64;
         Self { start, next: start, gaps: Gaps::Exponential { rate, random, seconds: 0.0 } }.first()
@@ -75,7 +75,7 @@ impl Schedule {
         self.next
     }
 
-    /// The same, and goes on to the one after it.
+    /// Returns the next intended start and advances to the one after it.
     pub(super) fn take(&mut self) -> Instant {
         let following = self.draw();
         std::mem::replace(&mut self.next, following)
@@ -129,9 +129,9 @@ mod tests {
         }
     }
 
-    /// The gaps' distribution functions of all shares, sorted into 20 classes of equal probability: the chi-square
-    /// statistic with 19 degrees of freedom exceeds 43.8 with probability 0.001; and the mean of n gaps is within four of
-    /// its standard deviations, mean / √n. The seed is fixed, so the test gives the same result each time.
+    /// The distribution function of the gaps of all shares, sorted into 20 classes of equal probability. The chi-square statistic with 19 degrees of
+    /// freedom exceeds 43.8 with probability 0.001. The mean of n gaps is within four of its standard deviations, mean / √n. The seed is fixed, so
+    /// the test always gives the same result.
     #[test]
     #[expect(clippy::cast_sign_loss, reason = "probabilities are not negative")]
     fn poisson_gaps_are_exponential_with_the_mean_of_the_rate() {

@@ -1,4 +1,4 @@
-//! One thread of a load: its connections, each a local task that runs one transaction after the other.
+//! One thread of a load. Each of its connections is a local task that runs one transaction after another.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,20 +20,20 @@ use super::schedule::{Schedule, Share};
 use crate::driver::Failure;
 use crate::random::Random;
 
-/// Limit of connections that a thread opens at the same time: more would overload servers that start a process for each.
+/// The most connections that a thread opens at the same time. More would overload servers that start a process for each.
 const OPENING_MAX: usize = 32;
 
 /// Time limit for opening a connection.
 const OPENING_TIME: Duration = Duration::from_secs(30);
 
-/// Wait before the first attempt to open a lost connection again; doubled for each further one.
+/// Pause before the first attempt to open a lost connection again. It doubles with each further attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Time limit for transactions in progress when the round ends.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Time for drivers to end their protocol after their connections are dropped.
+/// Time for drivers to close their protocol after their connections are dropped.
 const FAREWELL: Duration = Duration::from_millis(5);
 
 /// One thread's part of a load.
@@ -55,11 +55,11 @@ struct Task<C: Client> {
     in_progress: InProgress,
 }
 
-/// Closed loop: the start of the connection's current transaction, if it has one.
+/// Closed loop: the start of the connection's current transaction, if there is one.
 type InProgress = Rc<Cell<Option<Instant>>>;
 
 impl<C: Client> Worker<'_, C> {
-    /// Runs on the calling thread until the end of the round; if it fails, it ends the round of all threads.
+    /// Runs on the calling thread until the end of the round. A failure ends the round for all threads.
     pub(super) fn run(
         &self,
         started: watch::Receiver<Option<Timeline>>,
@@ -75,7 +75,7 @@ impl<C: Client> Worker<'_, C> {
     fn on_runtime(&self, started: watch::Receiver<Option<Timeline>>, ready: &mpsc::SyncSender<()>) -> Result<Tally> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tally = LocalSet::new().block_on(&runtime, self.work(started, ready));
-        // It may be resolving a name, which cannot be interrupted.
+        // The runtime may be resolving a name, which cannot be interrupted.
         runtime.shutdown_background();
         tally
     }
@@ -145,7 +145,7 @@ impl<C: Client> Worker<'_, C> {
         stream::iter(self.share.numbers()).map(open).buffer_unordered(OPENING_MAX).try_collect().await
     }
 
-    /// The open loop, if it is one.
+    /// The arrivals of an open loop. None for other loops.
     fn arrivals(&self, timeline: Timeline, lanes: usize) -> Result<Option<Arrivals>> {
         let Loop::Open { rate, poisson } = self.load.pace else { return Ok(None) };
         let schedule = if poisson {
@@ -163,7 +163,7 @@ impl<C: Client> Worker<'_, C> {
         }
     }
 
-    /// Returns when the tasks must end, whether they are done or not.
+    /// Returns when the tasks must end, whether they are complete or not.
     async fn supervise(&self, timeline: Timeline, arrivals: Option<&Arrivals>) -> Result<()> {
         while !self.signals.stopped() && Instant::now() < timeline.finish + GRACE {
             if let Some(arrivals) = arrivals {
@@ -211,7 +211,7 @@ impl<C: Client> Task<C> {
         Ok(())
     }
 
-    /// Runs each transaction at its own time. The runtime's timer counts in milliseconds: that delay counts as lateness, too.
+    /// Runs each transaction at its time. The runtime's timer has a resolution of a millisecond, which counts as lateness.
     async fn replay(mut self) -> Result<()> {
         while let Some(offset) = self.client.due(&self.connection) {
             let due = self.timeline.start + offset;
@@ -255,10 +255,10 @@ impl<C: Client> Task<C> {
         Ok(())
     }
 
-    /// Makes the connection ready for another transaction: by rolling back, or by opening it again until the round ends.
+    /// Makes the connection ready for another transaction: rolls back, or opens it again until the round ends.
     async fn recover(&mut self, failure: &Failure) {
         if failure.usable && self.client.roll_back(&mut self.connection).await.is_ok() {
-            // A failure without a request to the server must not keep the other connections of this thread from running.
+            // A failure without a request to the server must not block the other connections of this thread.
             return tokio::task::yield_now().await;
         }
         let mut pause = PAUSE;

@@ -1,10 +1,10 @@
-//! The lower bound: a server that only reads a request and writes an answer, of given sizes.
+//! The lower bound: a server that only reads a request and writes an answer of fixed sizes.
 //!
-//! Its cost is the kernel's for one exchange over a socket, so no server that reads and writes can be cheaper. It is as lean as possible: threads
-//! that wait with epoll, one read and one write for a request, no runtime, no parsing. Connections are distributed to the threads in turn.
+//! Its cost is the kernel's cost of one exchange over a socket, so no server that reads and writes can be cheaper. Its threads wait with epoll and do
+//! one read and one write for a request, without a runtime and without parsing. Connections are distributed over the threads in turn.
 //!
-//! It runs as a process of its own (`freshet-bench echo`), so that its processor time is separate from the client's. The first line of its output is
-//! its listening address.
+//! It runs as a separate process (`freshet-bench echo`), so that its processor time is not part of the client's. The first line of its output is its
+//! listening address.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-/// One read takes at most this; clients that pipeline more get several turns.
+/// The most bytes of one read. Clients that pipeline more are served in several steps.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Events taken from the kernel at once.
+/// The most events taken from the kernel at once.
 const EVENTS: usize = 128;
 
-/// Serves for ever, on as many threads as there are processors: an answer of `answer` bytes to each `request` bytes.
+/// Serves for ever, on a thread for each processor, an answer of `answer` bytes to each `request` bytes.
 pub fn serve(listen: SocketAddr, request: usize, answer: usize) -> Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("listening at {listen}"))?;
     let mut out = io::stdout();
@@ -31,7 +31,7 @@ pub fn serve(listen: SocketAddr, request: usize, answer: usize) -> Result<()> {
     accept(&listener, Sizes::new(request, answer)?, threads)
 }
 
-/// The command that starts it: `program` is this one, whose command line knows `echo`.
+/// The command that starts it. `program` is this program, which has the command `echo`.
 pub(crate) fn command(program: &std::path::Path, request: usize, answer: usize) -> Command {
     let mut command = Command::new(program);
     command.args(["echo", "--listen", "127.0.0.1:0"]);
@@ -52,7 +52,7 @@ impl Sizes {
     }
 }
 
-/// Accepts connections and deals them out.
+/// Accepts connections and distributes them over the threads.
 fn accept(listener: &TcpListener, sizes: Sizes, threads: usize) -> Result<()> {
     let workers: Vec<Arc<Worker>> =
         (0..threads.max(1)).map(|_| Worker::start(sizes)).collect::<Result<_>>().context("starting threads")?;
@@ -67,11 +67,11 @@ fn accept(listener: &TcpListener, sizes: Sizes, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// One thread's connections.
+/// The connections of one thread.
 #[derive(Debug)]
 struct Worker {
     epoll: OwnedFd,
-    /// Shared with the thread that accepts, which is seldom here.
+    /// Shared with the thread that accepts connections, which seldom locks it.
     connections: Mutex<HashMap<u64, Connection>>,
 }
 
@@ -98,7 +98,7 @@ impl Worker {
         let mut events = Vec::<Event>::with_capacity(EVENTS);
         loop {
             events.clear();
-            // Interrupted: the list is empty, and the call is repeated.
+            // If the call was interrupted, the list is empty, and the call is repeated.
             let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None);
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             for event in &events {
@@ -106,7 +106,7 @@ impl Worker {
                 let Some(connection) = connections.get_mut(&number) else { continue };
                 let before = connection.wants();
                 if connection.serve(sizes, &mut buffer, &answers).is_err() {
-                    // Closing it takes it off the list of those waited for.
+                    // Closing the connection removes it from the epoll set.
                     connections.remove(&number);
                 } else if connection.wants() != before {
                     let _ = epoll::modify(&self.epoll, &connection.stream, event.data, connection.wants());
@@ -119,19 +119,19 @@ impl Worker {
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
-    /// Bytes of a request whose rest has not come yet.
+    /// Bytes of an incomplete request.
     read: usize,
-    /// Bytes of answers that the client has no room for.
+    /// Bytes of answers that the client does not accept yet.
     unsent: usize,
 }
 
 impl Connection {
-    /// No more is read while the client does not read its answers.
+    /// The connection reads only if the client reads its answers.
     fn wants(&self) -> EventFlags {
         if self.unsent > 0 { EventFlags::OUT } else { EventFlags::IN }
     }
 
-    /// Reads once and answers what is complete; an error, the end included, is the end of it.
+    /// Reads once and answers the complete requests. An error or the end of input closes the connection.
     fn serve(&mut self, sizes: Sizes, buffer: &mut [u8], answers: &[u8]) -> io::Result<()> {
         if self.unsent == 0 {
             match self.stream.read(buffer) {
@@ -176,7 +176,7 @@ mod tests {
         assert!(read.iter().all(|byte| *byte == b'x'));
     }
 
-    /// All expected bytes have arrived.
+    /// Called when all expected bytes have arrived.
     fn leave(mut stream: TcpStream) {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);

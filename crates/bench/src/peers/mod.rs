@@ -1,9 +1,9 @@
 //! Servers that a run starts itself, on private ports of 127.0.0.1: caches of several sizes, and peers to compare with.
 //!
-//! Peers are programs that are used between an application and its database today: poolers and balancers that cache nothing, other caches, look-aside
-//! stores; and as the lower bound a server that does nothing. They are measured in the same run, so they get the same machine: 256 MiB for those that
-//! store something, a thread for each processor where threads can be configured, no persistence, no logs. A peer that is not installed is skipped,
-//! with the reason.
+//! Peers are programs that are used between an application and its database today: poolers and balancers that cache nothing, other caches, and
+//! look-aside stores. The lower bound is a server that does nothing. All are measured in the same run on the same machine. Each store gets 256 MiB,
+//! each server a thread for each processor where this can be configured, no persistence and no logs. A peer that is not installed is skipped with the
+//! reason.
 
 pub mod echo;
 mod process;
@@ -27,13 +27,13 @@ use crate::target::{Kind, Target};
 use process::Process;
 use proxies::Upstream;
 
-/// Room of each cache.
+/// Memory of each cache.
 const CACHE_BYTES: u64 = 256 << 20;
-/// Connections that a proxy can hold, a few more than the 128 that a run has at most.
+/// The most connections of a proxy, a few more than the 128 of the largest run.
 const CONNECTIONS_MAX: usize = 136;
-/// A free port is free only until someone else takes it.
+/// Attempts to start on a free port, since another process may take it first.
 const PORT_TRIES: usize = 3;
-/// What a prepared point select of sysbench's takes over PostgreSQL's protocol, in bytes.
+/// Bytes of sysbench's prepared point select in PostgreSQL's protocol.
 const ECHO_REQUEST: usize = 50;
 const ECHO_ANSWER: usize = 160;
 
@@ -52,14 +52,14 @@ pub enum PeerKind {
     Redis,
     /// MariaDB without its query cache.
     Mariadb,
-    /// MariaDB with it. If both are wanted they are one server and one set of data, and the account makes the difference.
+    /// MariaDB with its query cache. If both are wanted, they are one server with the same data, and the account selects one.
     MariadbQcache,
     /// This program's echo server: [`echo`].
     Echo,
 }
 
 impl PeerKind {
-    /// All there are.
+    /// All peers.
     pub const ALL: [Self; 8] = [
         Self::PgBouncer,
         Self::HaProxy,
@@ -71,7 +71,7 @@ impl PeerKind {
         Self::Echo,
     ];
 
-    /// The name of its target.
+    /// The name of the peer's target.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PgBouncer => "pgbouncer",
@@ -86,7 +86,7 @@ impl PeerKind {
     }
 }
 
-/// Running peers; all end when this is dropped, or this program is killed.
+/// Running peers. They are stopped when this is dropped, or when this program is killed.
 #[derive(Debug)]
 pub struct Peers {
     processes: Vec<Process>,
@@ -94,10 +94,10 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Starts those of `want` that there are, each with files of its own under `directory`, and waits until each answers.
+    /// Starts the peers in `want` that are installed, each with its own files under `directory`, and waits until each answers.
     ///
-    /// `upstream` is the PostgreSQL server behind the proxies. Returned are the targets in the order of `want`, and those
-    /// left out, as text with the reason. The servers' user must be able to enter `directory`; its last part is made so.
+    /// `upstream` is the PostgreSQL server behind the proxies. Returns the targets in the order of `want`, and the skipped peers with their reasons.
+    /// The servers' user must be able to enter `directory`, whose last part is created with that right.
     pub async fn start(
         upstream: &Target,
         want: &[PeerKind],
@@ -184,7 +184,7 @@ fn plan(kind: PeerKind, place: &Place, upstream: Result<&Upstream, &anyhow::Erro
     }
 }
 
-/// Where a peer's files go, and whose they are.
+/// The directory of a peer's files, and their owner.
 #[derive(Debug)]
 struct Place {
     owner: Owner,
@@ -196,11 +196,11 @@ struct Place {
 struct Plan {
     command: Command,
     target: Target,
-    /// What ends it in order.
+    /// The signal for an orderly shutdown.
     end: Signal,
 }
 
-/// It picks its port itself and says which.
+/// Starts the echo server, which chooses its port and prints it.
 async fn start_echo(command: Command) -> Result<(Process, Target)> {
     let mut process = Process::spawn(command, Signal::TERM)?;
     let address: SocketAddr = process.wait_for_line(|line| line.trim().parse().ok()).await?;
@@ -215,12 +215,12 @@ fn find(program: &str) -> Result<PathBuf> {
     find_program(program).with_context(|| format!("{program} is not installed; run `script/setup bench`"))
 }
 
-/// One that is free at the moment.
+/// A port that is free at the moment.
 fn port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The number of threads, where it can be configured.
+/// The number of threads of peers that can be configured.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

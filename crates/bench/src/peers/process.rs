@@ -1,7 +1,7 @@
-//! A server that the run started: its process group, its output, and its end.
+//! A server that the run started: its process group, its output and its shutdown.
 //!
-//! A command may be a shell that starts other processes, so the process group that it leads is ended, also if this program is killed. The output goes
-//! to an unnamed file, which need not be removed.
+//! A command may be a shell that starts other processes, so its whole process group is stopped, also if this program is killed. The output goes to an
+//! unnamed file, which need not be removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -20,15 +20,15 @@ use crate::driver::{Driver, Protocol};
 use crate::target::{Counters, Target};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// After the polite signal.
+/// Time limit after the orderly signal.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// For the leader to put things in order, after what it waited for has been killed.
+/// Time for the group's leader to clean up after its children were killed.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(2);
-/// One try to reach it.
+/// Time limit for one attempt to connect.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const PRINTED_BYTES_MAX: u64 = 4096;
 
-/// A running server; it and its descendants are ended when this is dropped.
+/// A running server. It and its descendants are stopped when this is dropped.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -39,7 +39,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it. `end` is the signal that ends it in order.
+    /// Starts the command. `end` is the signal for an orderly shutdown.
     pub(super) fn spawn(mut command: Command, end: Signal) -> Result<Self> {
         let printed = nameless_file()?;
         command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed.try_clone()?).process_group(0);
@@ -61,7 +61,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until `found` finds what it looks for in what was printed.
+    /// Waits until `found` returns a value for the output.
     pub(super) async fn wait_for_line<T>(&mut self, found: impl Fn(&str) -> Option<T>) -> Result<T> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
@@ -70,7 +70,7 @@ impl Process {
             if let Some(answer) = printed.lines().find_map(&found) {
                 return Ok(answer);
             }
-            self.still_starting(ended, deadline, "it has not printed what was expected")?;
+            self.still_starting(ended, deadline, "it has not printed the expected line")?;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -80,7 +80,7 @@ impl Process {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let answer = tokio::time::timeout(ANSWER_TIMEOUT, answers(target)).await;
-            // Checked afterwards: if the process has ended, another program answered in its place.
+            // Checked after the answer: if the process has ended, another program answered on its port.
             let ended = self.child.try_wait()?;
             let failure = match answer {
                 Ok(Ok(())) if ended.is_none() => return Ok(()),
@@ -105,7 +105,7 @@ impl Process {
         format!("it printed:\n{}", self.printed().trim_end())
     }
 
-    /// The end of what it printed.
+    /// The end of the output.
     fn printed(&self) -> String {
         let length = self.printed.metadata().map_or(0, |data| data.len());
         let mut bytes = vec![0; length.min(PRINTED_BYTES_MAX) as usize];
@@ -132,8 +132,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// A child of pgpool-II may hang in its signal handler, and the leader then waits for it for ever; killed itself, it would
-    /// leave its shared memory behind.
+    /// A child of pgpool-II may hang in its signal handler, and the leader then waits for it for ever. If the leader is killed, it leaves its shared
+    /// memory behind.
     fn drop(&mut self) {
         let _ = kill_process_group(self.group, self.end);
         if self.ends_within(END_TIMEOUT) {
@@ -149,7 +149,7 @@ impl Drop for Process {
     }
 }
 
-/// The running processes of a group. Ended orphans stay in their group until a process waits for them, which may never happen in a container.
+/// The running processes of a group. An ended orphan stays in its group until a process waits for it, which may never happen in a container.
 fn living(group: Pid) -> Vec<Pid> {
     let id = group.as_raw_nonzero().get().unsigned_abs();
     let processes = process::all().unwrap_or_default().into_iter();
@@ -157,7 +157,7 @@ fn living(group: Pid) -> Vec<Pid> {
     living.filter_map(|process| Pid::from_raw(process.pid.cast_signed())).collect()
 }
 
-/// Opened to append, since two handles of it are written to.
+/// Opened to append, since two handles write to it.
 fn nameless_file() -> Result<File> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +168,7 @@ fn nameless_file() -> Result<File> {
     Ok(file)
 }
 
-/// A SQL target has to answer a statement, others to accept; and a cache that has a page about its health has to be well.
+/// An SQL target must answer a statement, and other targets must accept a connection. A cache with a health page must be healthy.
 async fn answers(target: &Target) -> Result<()> {
     let mut driver = Driver::open(target, &[].into(), Protocol::Text).await?;
     driver.command("SELECT 1").await?;
@@ -178,7 +178,7 @@ async fn answers(target: &Target) -> Result<()> {
     }
 }
 
-/// `/health` beside the metrics: 200, or 404 where there is no such page.
+/// Requests `/health` at the address of the metrics. The answer must be 200, or 404 if there is no such page.
 async fn healthy(metrics: &str) -> Result<()> {
     let place = metrics.trim_start_matches("http://").split('/').next().unwrap_or_default();
     let address = if place.contains(':') { place.to_owned() } else { format!("{place}:80") };

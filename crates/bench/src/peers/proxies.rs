@@ -1,6 +1,6 @@
 //! Servers between clients and PostgreSQL: two that cache nothing, and pgpool-II, which has a cache.
 //!
-//! Their settings make them fast and comparable: no logging of connections, enough connections for a run, and for pgpool-II a cache in shared memory
+//! They are configured to be fast and comparable: no logging of connections, enough connections for a run, and for pgpool-II a cache in shared memory
 //! of the same size as the others'.
 
 use std::fs;
@@ -25,7 +25,7 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// A URL with the name of a host and of a user.
+    /// The host and the user of a target's URL.
     pub(super) fn of(target: &Target) -> Result<Self> {
         ensure!(target.family() == Some(Family::Postgres), "{} is not PostgreSQL", target.name);
         let (scheme, rest) = target.url.split_once("://").context("a URL without scheme")?;
@@ -45,7 +45,7 @@ impl Upstream {
         })
     }
 
-    /// The same account and database at a port of this machine.
+    /// A target with the same account and database on a port of this machine.
     fn through(&self, name: &str, port: u16, counters: Option<Counters>) -> Result<Target> {
         let (scheme, rest) = self.url.split_once("://").context("a URL without scheme")?;
         let (account, place) = rest.rsplit_once('@').context("the database's URL names no user")?;
@@ -55,8 +55,8 @@ impl Upstream {
     }
 }
 
-/// With its own user for the server's side, so that it asks for no password. Sessions keep their connection until 1.21, the first version that keeps
-/// prepared statements when transactions share one.
+/// The user for the server's side is fixed, so clients are not asked for a password. Before version 1.21, which keeps prepared statements when
+/// transactions share a connection, sessions keep their connection.
 pub(super) fn pgbouncer(place: &Place, upstream: &Upstream) -> Result<Plan> {
     let (program, port) = (find("pgbouncer")?, port()?);
     let printed = std::process::Command::new(&program).arg("--version").output().context("pgbouncer --version")?;
@@ -83,14 +83,14 @@ pub(super) fn pgbouncer(place: &Place, upstream: &Upstream) -> Result<Plan> {
     Ok(Plan { command, target: upstream.through("pgbouncer", port, None)?, end: Signal::TERM })
 }
 
-/// `PgBouncer 1.18.0` and more lines.
+/// Whether the version in `PgBouncer 1.18.0` and further lines keeps prepared statements.
 fn keeps_statements(version: &str) -> bool {
     let number = version.lines().next().unwrap_or_default().rsplit(' ').next().unwrap_or_default();
     let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (1, 21)
 }
 
-/// Forwards bytes between sockets and reads none of them.
+/// HAProxy forwards bytes without reading them.
 pub(super) fn haproxy(place: &Place, upstream: &Upstream) -> Result<Plan> {
     let (program, port) = (find("haproxy")?, port()?);
     let text = format!(
@@ -106,8 +106,7 @@ pub(super) fn haproxy(place: &Place, upstream: &Upstream) -> Result<Plan> {
     Ok(Plan { command, target: upstream.through("haproxy", port, None)?, end: Signal::TERM })
 }
 
-/// pgpool-II as a cache: one backend, entries in shared memory that never expire, removed when it sees a write to their
-/// table.
+/// pgpool-II as a cache: one backend, and entries in shared memory that never expire. It removes entries when it sees a write to their table.
 pub(super) fn pgpool(place: &Place, upstream: &Upstream) -> Result<Plan> {
     let (program, port, control) = (find("pgpool")?, port()?, port()?);
     let here = place.directory.display();
@@ -124,18 +123,18 @@ pub(super) fn pgpool(place: &Place, upstream: &Upstream) -> Result<Plan> {
         upstream.host, upstream.port,
     );
     let file = private_file(place, "pgpool.conf", &text)?;
-    // It asks clients itself for the password that the database asks it for.
+    // pgpool-II requests from clients the password that the database requests from it.
     let accounts = upstream.password.as_ref().map(|password| format!("{}:TEXT{password}\n", upstream.user));
     private_file(place, "pool_passwd", &accounts.unwrap_or_default())?;
     let mut command = place.owner.command(&program);
     command.arg("-n").arg("-f").arg(file);
     command.arg("-F").arg(private_file(place, "pcp.conf", "")?);
     command.arg("-a").arg(private_file(place, "pool_hba.conf", "")?);
-    // Fast shutdown: the other signal waits for clients, and a killed one leaves its shared memory behind.
+    // A fast shutdown. The other signal waits for clients, and a killed process leaves its shared memory behind.
     Ok(Plan { command, target: upstream.through("pgpool", port, Some(Counters::PoolCache))?, end: Signal::INT })
 }
 
-/// Files that may hold a password.
+/// Writes a file that may contain a password.
 fn private_file(place: &Place, name: &str, text: &str) -> Result<PathBuf> {
     let path = place.directory.join(name);
     write_private(&path, text).with_context(|| path.display().to_string())?;

@@ -1,4 +1,4 @@
-//! A target that the run starts and ends itself, by a command of the user: a cache that is measured at several sizes.
+//! A target that the run starts by the user's command and stops itself: a cache that is measured at several sizes.
 
 use std::process::Command;
 
@@ -8,17 +8,16 @@ use rustix::process::Signal;
 use super::process::Process;
 use crate::target::Target;
 
-/// A running command; ended (SIGTERM to its process group, then SIGKILL after five to seven seconds) when dropped, and with SIGTERM
-/// should this program be killed.
+/// A running command. When it is dropped, its process group gets SIGTERM, and SIGKILL after five to seven seconds. If this program is killed, the
+/// group gets SIGTERM.
 #[derive(Debug)]
 pub struct Started {
     process: Process,
 }
 
 impl Started {
-    /// Starts `command` through `/bin/sh` with `{size}` replaced by bytes (`{mib}` by MiB), and waits until the target
-    /// answers, if it is a SQL target with a statement (`SELECT 1`), and until its `/health` is 200 if its metrics come from
-    /// such an address. The command must stay in the foreground.
+    /// Starts `command` through `/bin/sh` and waits until the target answers. `{size}` is replaced by the cache size in bytes, `{mib}` by MiB. An SQL
+    /// target must answer `SELECT 1`. If its metrics come over HTTP, `/health` at that address must be 200. The command must stay in the foreground.
     pub async fn run(command: &str, size: Option<u64>, target: &Target) -> Result<Self> {
         let text = with_size(command, size)?;
         let mut shell = Command::new("/bin/sh");
@@ -28,7 +27,7 @@ impl Started {
         Ok(Self { process })
     }
 
-    /// Id of the shell that runs the command, which leads the process group of all that it starts.
+    /// Id of the shell that runs the command. It leads the process group.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -36,7 +35,7 @@ impl Started {
 
 fn with_size(command: &str, size: Option<u64>) -> Result<String> {
     let Some(size) = size else {
-        ensure!(!command.contains("{size}") && !command.contains("{mib}"), "the command wants a size: {command}");
+        ensure!(!command.contains("{size}") && !command.contains("{mib}"), "the command needs a size: {command}");
         return Ok(command.to_owned());
     };
     Ok(command.replace("{size}", &size.to_string()).replace("{mib}", &(size >> 20).to_string()))
@@ -66,7 +65,7 @@ mod tests {
     async fn a_stranger_at_its_place_is_no_start() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = format!("t=memcached://{}", listener.local_addr().unwrap()).parse().unwrap();
-        // It has ended long before its place is asked: what is looked at is this process's own child.
+        // The command ends before the listener is reached. The check looks at the child process only.
         let mut process = Process::spawn(Command::new("/bin/true"), Signal::TERM).unwrap();
         while runs(process.pid()) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -79,7 +78,7 @@ mod tests {
     async fn all_that_it_started_ends_with_it() {
         let port = port();
         let target = format!("t=memcached://127.0.0.1:{port}").parse().unwrap();
-        // The shell waits for one in the foreground, and has one in the background that would not mind its end.
+        // The shell waits for a foreground process and has a background process, which would not end with it.
         let command = format!("sleep 600 & memcached -u nobody -l 127.0.0.1 -p {port} -U 0 -m {{mib}}; true");
         let started = Started::run(&command, Some(64 << 20), &target).await.unwrap();
         let shell = started.pid();

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::{CACHE_BYTES, CONNECTIONS_MAX, PeerKind, Place, Plan, find, port, threads};
 use crate::target::{Counters, Family, Kind, Target};
 
-/// The account whose statements do not go to the query cache.
+/// The account whose statements bypass the query cache.
 const DIRECT: &str = "direct";
 
 pub(super) fn memcached(place: &Place) -> Result<Plan> {
@@ -26,7 +26,7 @@ pub(super) fn memcached(place: &Place) -> Result<Plan> {
     Ok(Plan { command, target, end: Signal::TERM })
 }
 
-/// One thread runs all commands, which is its nature.
+/// Redis runs all commands on one thread.
 pub(super) fn redis(place: &Place) -> Result<Plan> {
     let (program, port) = (find("redis-server")?, port()?);
     let mut command = place.owner.command(&program);
@@ -44,10 +44,10 @@ pub(super) fn redis(place: &Place) -> Result<Plan> {
     Ok(Plan { command, target, end: Signal::TERM })
 }
 
-/// MariaDB with all data in memory, and the query cache on or not there at all. Blocks.
+/// MariaDB with all data in memory, with or without a query cache. Blocks.
 ///
-/// Each statement of init-connect is run for accounts without all privileges: it turns the query cache off for one of
-/// them. Its writes still have to look into the cache for what they make stale, as those of all others.
+/// The server runs init-connect for accounts without all privileges. It turns the query cache off for one of them. Writes of all accounts must still
+/// search the cache for entries to invalidate.
 pub(super) fn start_mariadb(cached: bool) -> Result<Mariadb> {
     let size = if cached { CACHE_BYTES } else { 0 };
     let settings = MariadbSettings::default()

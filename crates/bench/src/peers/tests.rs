@@ -18,7 +18,7 @@ pub(super) fn port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// One that has ended and was not waited for does not run.
+/// Whether a process runs. A process that has ended but was not waited for does not.
 pub(super) fn runs(pid: u32) -> bool {
     Seen::read(pid).is_ok_and(|process| process.state != 'Z')
 }
@@ -38,21 +38,21 @@ async fn postgres(settings: Settings) -> Server {
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-/// Starts peers; says which are left out, and why.
+/// Starts peers and prints the skipped ones with the reason.
 async fn start(server: &Server, want: &[PeerKind], name: &str) -> (Peers, Vec<Target>, PathBuf) {
     let directory = directory(name);
     let upstream = format!("direct={}", server.url()).parse().unwrap();
     let (peers, targets, left_out) = Peers::start(&upstream, want, &directory).await.unwrap();
     for reason in &left_out {
-        println!("left out: {reason}");
+        println!("skipped: {reason}");
     }
-    // Nothing but a missing program is a reason.
+    // The only accepted reason is that a program is not installed.
     assert!(left_out.iter().all(|reason| reason.contains("installed")), "{left_out:?}");
     assert_eq!(targets.len() + left_out.len(), want.len());
     (peers, targets, directory)
 }
 
-/// All that runs in the peers' process groups.
+/// Stops the peers and checks that no process of their groups remains.
 fn end(peers: Peers, directory: &Path) {
     let mut pids = peers.pids();
     for pid in peers.pids() {
@@ -117,7 +117,7 @@ async fn pgpool_keeps_answers_and_its_shared_memory_goes() {
     assert!(pids.into_iter().all(|pid| shared_memory(pid) == 0));
 }
 
-/// Bytes of System V shared memory that a process made: proc(5), fourth and fifth column.
+/// Bytes of System V shared memory that a process created: proc(5), fourth and fifth column.
 fn shared_memory(creator: u32) -> u64 {
     let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
     let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -158,7 +158,7 @@ async fn the_account_decides_whether_mariadbs_query_cache_is_used() {
         ask(target, sql, Protocol::Text).await
     };
     assert_eq!(hits(direct).await, "0");
-    // It is passed over while a write is young or another thread has its lock.
+    // The query cache is skipped shortly after a write, and while another thread has its lock.
     let mut found = hits(cached).await;
     for _ in 0..100 {
         if found != "0" {
@@ -172,13 +172,13 @@ async fn the_account_decides_whether_mariadbs_query_cache_is_used() {
     drop(driver);
     end(peers, &directory);
 
-    // Alone it has no cache at all.
+    // Without `mariadb-qcache` the server has no query cache at all.
     let (peers, targets, directory) = start(&server, &[PeerKind::Mariadb], "mariadb-alone").await;
     assert_eq!(ask(&targets[0], "SELECT @@query_cache_size", Protocol::Text).await, "0");
     end(peers, &directory);
 }
 
-/// Run by the next test as a process of its own.
+/// The next test runs this as a separate process.
 #[test]
 #[ignore = "only as the child of the_echo_server_is_a_process"]
 fn be_the_echo_server() {
@@ -200,7 +200,7 @@ async fn the_echo_server_is_a_process() {
     assert!(gone(pid));
 }
 
-/// Run by the next test in a process of its own, which is then killed.
+/// The next test runs this in a separate process and kills it.
 #[tokio::test]
 #[ignore = "only as the child of a_killed_parent_takes_the_peers_along"]
 async fn start_and_wait_to_be_killed() {

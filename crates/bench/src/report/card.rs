@@ -1,4 +1,4 @@
-//! Cards of access paths, in words and in tables, for Markdown and for the page.
+//! Cards of access paths as text and tables, for Markdown and for HTML.
 
 use std::fmt::Write as _;
 
@@ -10,16 +10,16 @@ use crate::card::{Card, Cards, Freshness, Inputs, Level, Outputs, Parameter, Qua
 use crate::load::Loop;
 use crate::result::Run;
 
-/// Limit of named columns of an answer; further ones are counted.
+/// The most columns of an answer that are named. The others are counted.
 const COLUMNS_MAX: usize = 20;
 
-/// Transactions per second of the first target, in a run of one cell.
+/// Transactions per second of the first target in a run with one cell.
 pub fn rate_of_first(run: &Run) -> Option<f64> {
     let summaries = Summary::of_cell(run, run.cells.first()?);
     summaries.first().map(|summary| summary.load.rate.median).filter(|rate| *rate > 0.0)
 }
 
-/// All of it.
+/// The document as Markdown.
 pub fn markdown(cards: &Cards) -> String {
     let mut text = format!("# Access paths of {}\n", cards.workload);
     if !cards.settings.is_empty() {
@@ -53,12 +53,12 @@ pub fn markdown(cards: &Cards) -> String {
     text
 }
 
-/// How cards are measured, in a few words.
-pub(super) const METHOD: &str = "The peak is the statement alone in a closed loop; low and normal are open loops with random gaps at a tenth \
-     and at half of what the first target reached there, the same for all targets, with latency from the intended start. Freshness is the time from \
-     the acknowledgement of a write to the end of the first answer that shows it, where the workload has a write that changes the answer.";
+/// The method, in short.
+pub(super) const METHOD: &str = "The peak is a closed loop of the statement alone. Low and normal load are open loops with random gaps, at a \
+     tenth and at half of the first target's peak, the same for all targets; latency counts from the intended start. Freshness is the time from the \
+     acknowledgement of a write to the end of the first answer that shows it. It is measured if the workload has a write that changes the answer.";
 
-/// What goes in, a line each.
+/// A line for each fact about the input.
 pub(super) fn inputs(inputs: &Inputs) -> Vec<String> {
     let mut lines = Vec::new();
     if !inputs.tables.is_empty() {
@@ -68,7 +68,7 @@ pub(super) fn inputs(inputs: &Inputs) -> Vec<String> {
         lines.push(format!("${}: {}", index + 1, of_parameter(parameter)));
     }
     lines.push(format!(
-        "{} different questions in {} draws; the most frequent tenth of them are {} of the draws",
+        "{} distinct reads in {} draws; the most frequent tenth has {} of the draws",
         count(inputs.distinct),
         count(inputs.drawn),
         percent(inputs.hot_tenth)
@@ -92,7 +92,7 @@ fn of_parameter(parameter: &Parameter) -> String {
     )
 }
 
-/// What comes out, a line each.
+/// A line for each fact about the output.
 pub(super) fn outputs(outputs: &Outputs) -> Vec<String> {
     let mut columns: Vec<String> =
         outputs.columns.iter().take(COLUMNS_MAX).map(|column| format!("{} {}", column.name, column.kind)).collect();
@@ -110,18 +110,10 @@ pub(super) fn outputs(outputs: &Outputs) -> Vec<String> {
     ]
 }
 
-/// A row for each target at each level.
+/// A table with a row for each target at each level.
 pub(super) fn levels(card: &Card) -> Grid {
-    let figures = [
-        "asked/s",
-        "reached/s",
-        "p50 ms",
-        "p95 ms",
-        "p99 ms",
-        "hits",
-        "evicted by changes",
-        "stream's age at most, ms",
-    ];
+    let figures =
+        ["asked/s", "reached/s", "p50 ms", "p95 ms", "p99 ms", "hits", "invalidated", "stream's age at most, ms"];
     let mut grid = Grid::new(&["load", "target"], figures);
     for level in &card.levels {
         let Some(cell) = level.run.cells.first() else { continue };
@@ -129,7 +121,7 @@ pub(super) fn levels(card: &Card) -> Grid {
             let [_, p50, p95, p99] = columns::latency(&summary.load.latency);
             let asked = match level.run.method.pace {
                 Loop::Open { rate, .. } => number(rate),
-                Loop::Closed | Loop::Replay { .. } => "all it can".to_owned(),
+                Loop::Closed | Loop::Replay { .. } => "peak".to_owned(),
             };
             let changed = summary.cache.map_or(NONE.to_owned(), |cache| number(cache.changed));
             let age = oldest(level, &summary.target).map_or(NONE.to_owned(), |age| number(age * 1e3));
@@ -141,13 +133,13 @@ pub(super) fn levels(card: &Card) -> Grid {
     grid
 }
 
-/// The oldest proof of a target's cache in all samples, in seconds.
+/// The age of the oldest proof of a target's cache in all samples, in seconds.
 fn oldest(level: &Level, target: &str) -> Option<f64> {
     let rounds = level.run.cells.iter().flat_map(|cell| &cell.rounds).filter(|round| round.target == target);
     rounds.flat_map(|round| &round.series).filter_map(|sample| sample.cache.age).max_by(f64::total_cmp)
 }
 
-/// A row for each target and way of writing.
+/// A table with a row for each target and write path.
 pub(super) fn freshness(card: &Card) -> Grid {
     let figures =
         ["writes", "in the first answer", "old answers", "never within 5 s", "median ms", "95 of 100 ms", "longest ms"];
@@ -169,7 +161,7 @@ pub(super) fn freshness(card: &Card) -> Grid {
     grid
 }
 
-/// In the order of the command line.
+/// The measurements in the order of the command line.
 fn by_run(card: &Card) -> Vec<(&String, &Freshness)> {
     let order: Vec<&str> = card
         .levels

@@ -1,4 +1,4 @@
-//! The columns that tables for the terminal and in Markdown have in common: how each figure of a summary is shown.
+//! Columns shared by the tables for the terminal and for Markdown, with the form of their figures.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::summary::{Measured, Summary};
 use crate::load::Loop;
 use crate::result::{Cache, Cell, FailureCount, Run};
 
-/// Headers of [`speed`], with the name of the target that the others are compared with.
+/// Headers of [`speed`]. The other targets are compared with `first`.
 pub(super) fn speed_headers(first: &str) -> Vec<String> {
     let against = format!("× {first}");
     let headers = ["trans-\nactions/s", "min–max", &against];
@@ -19,7 +19,7 @@ pub(super) fn speed_headers(first: &str) -> Vec<String> {
 /// Headers of [`latency`].
 pub(super) const LATENCY: [&str; 4] = ["avg\nms", "p50\nms", "p95\nms", "p99\nms"];
 
-/// Throughput with its spread, how many times the first target's, latency.
+/// Throughput with its spread, the ratio to the first target, and the latency.
 pub(super) fn speed(summary: &Summary, first: &Summary) -> Vec<String> {
     let rate = &summary.load.rate;
     let range = format!("{}–{}", number(rate.min), number(rate.max));
@@ -37,7 +37,7 @@ pub(super) fn latency(histogram: &Histogram<u64>) -> [String; 4] {
     [milliseconds(histogram.mean()), quantile(0.5), quantile(0.95), quantile(0.99)]
 }
 
-/// Microseconds per query of each of these processes.
+/// Processor time of each of these processes, in microseconds per query.
 pub(super) fn cpu(summary: &Summary, processes: &[String]) -> Vec<String> {
     processes.iter().map(|name| summary.cpu.get(name).map_or(NONE.to_owned(), |micros| number(*micros))).collect()
 }
@@ -47,17 +47,17 @@ pub(super) fn hits(summary: &Summary) -> String {
     summary.cache.map_or(NONE.to_owned(), |cache| percent(cache.hit_ratio()))
 }
 
-/// Queries per second that the database was asked behind the cache.
+/// Queries per second that reached the database behind the cache.
 pub(super) fn to_database(run: &Run, summary: &Summary, cache: &Cache) -> f64 {
     (cache.fills + cache.passed) / (run.method.measured * summary.load.rate.rounds as f64)
 }
 
-/// Bytes of the target's own process.
+/// Memory of the target's own process in bytes.
 pub(super) fn memory(summary: &Summary) -> String {
     summary.own_memory().map_or(NONE.to_owned(), bytes)
 }
 
-/// Wrong answers of those compared, loud if there are any.
+/// Number of wrong answers among those compared. If there are any, the text says so in capitals.
 pub(super) fn wrong(summary: &Summary) -> String {
     match &summary.checked {
         None => "not compared".to_owned(),
@@ -66,19 +66,19 @@ pub(super) fn wrong(summary: &Summary) -> String {
     }
 }
 
-/// Open loop: transactions that had not ended, and how late the client itself was.
+/// For an open loop: the number of transactions that had not ended, and how late the client itself sent them.
 pub(super) fn lateness(summary: &Summary) -> [String; 2] {
     let late = summary.load.lateness.as_ref().filter(|histogram| !histogram.is_empty());
     let late = late.map_or(NONE.to_owned(), |histogram| milliseconds(histogram.value_at_quantile(0.99) as f64));
     [count(summary.load.unfinished), late]
 }
 
-/// Of the second of [`lateness`].
+/// Header of the second column of [`lateness`].
 pub(super) const fn late_header(pace: &Loop) -> &'static str {
     if matches!(pace, Loop::Replay { .. }) { "late against\nthe log, p99 ms" } else { "client late\np99 ms" }
 }
 
-/// What hung, then each code once: how often, where, the first text.
+/// Transactions that hung, then a line for each error code: how often, where, the first text.
 pub(super) fn errors(summary: &Summary) -> Vec<String> {
     let of = |load: &Measured, kind: &str| -> Vec<String> {
         let line = |(code, failure): (&String, &FailureCount)| {
@@ -94,15 +94,15 @@ pub(super) fn errors(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// The cores that other processes used, if they may have disturbed a round.
+/// The cores that other processes used, if they were enough to disturb a round.
 pub(super) fn disturbed(summary: &Summary) -> Option<String> {
     const OTHERS_MAX: f64 = 0.3;
     let cores = summary.others;
     (cores > OTHERS_MAX).then(|| format!("{}: other processes took up to {cores:.1} cores in a round", summary.target))
 }
 
-/// Statements of a target that found fewer or more rows than the first target's did, under load. All targets draw the same
-/// keys, so beyond chance that is a wrong answer.
+/// Statements that found fewer or more rows at a target than at the first target, under load. All targets draw the same keys, so a difference beyond
+/// chance is a wrong answer.
 pub(super) fn rows(summaries: &[Summary], statements: &[String]) -> Vec<String> {
     const STATEMENTS_MIN: u64 = 500;
     const DIFFERENCE_MAX: f64 = 0.1;
@@ -122,7 +122,7 @@ pub(super) fn rows(summaries: &[Summary], statements: &[String]) -> Vec<String> 
     summaries.iter().flat_map(|summary| names().filter_map(|(index, name)| line(summary, index, name))).collect()
 }
 
-/// A line for each target of which something could not be done: measured, or its answers compared. The reason says what.
+/// A line for each target that could not be measured or compared. The reason says which.
 pub(super) fn failed(cell: &Cell) -> Vec<String> {
     let line = |(target, reason): (&String, &String)| format!("{target}: {}", one_line(reason));
     cell.failed.iter().map(line).collect()
@@ -132,7 +132,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a cell is beside its connections, as far as a run varies it: the rate of writes, the size of the cache.
+/// The settings of a cell, besides its connections, that the run varies: the rate of writes, the size of the cache.
 pub(super) fn sweep(cell: &Cell) -> String {
     let mut text = String::new();
     if cell.writes > 0.0 {

@@ -1,4 +1,4 @@
-//! Two runs, cell by cell: what became faster, and whether the difference exceeds that between rounds.
+//! Compares two runs cell by cell: what became faster, and whether the difference exceeds the spread of the rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,9 +11,8 @@ use super::grid::Grid;
 use super::summary::{Spread, Summary};
 use crate::result::{Cell, Run};
 
-/// Two runs, cell by cell. Cells match by workload, settings, connections and size of the cache; rows by target. Ratios
-/// are later over earlier. What stands in one run only is listed, what could not be done in either, and what makes the two hard
-/// to compare.
+/// Compares two runs cell by cell. Cells match by workload, settings, connections and cache size; rows match by target. Ratios are later over
+/// earlier. The text also lists cells in one run only, failures, and differences that make the runs hard to compare.
 pub fn comparison(before: &Run, after: &Run) -> String {
     let mut text = format!("{} → {}\n", date(before.started), date(after.started));
     for warning in warnings(before, after) {
@@ -61,12 +60,12 @@ fn unmatched(cell: &Cell, these: &[Summary], those: &[Summary], when: &str) -> V
     missing.map(|one| format!("only {when}: target {} of {}", one.target, named(cell))).collect()
 }
 
-/// Why a target may be missing, or not have been compared with the database.
+/// Why a target was not measured, or its answers not compared with the database's.
 fn failed(cell: &Cell, when: &str) -> impl Iterator<Item = String> {
     columns::failed(cell).into_iter().map(move |line| format!("{when}, {}: {line}", named(cell)))
 }
 
-/// What differs around the cells.
+/// Differences between the runs outside their cells.
 fn warnings(before: &Run, after: &Run) -> Vec<String> {
     let mut found = Vec::new();
     let mut differs = |what: &str, earlier: String, later: String| {
@@ -134,7 +133,7 @@ fn table(cell: &Cell, earlier: &[Summary], later: &[Summary]) -> String {
     if grid.is_empty() { String::new() } else { format!("\n{}\n{}\n", named(cell), grid.terminal()) }
 }
 
-/// A difference counts once no round of one run was as fast as some round of the other.
+/// A difference counts if every round of one run was faster than every round of the other.
 fn verdict(before: &Spread, after: &Spread) -> String {
     let said = if before.rounds < 2 || after.rounds < 2 {
         "one round only"

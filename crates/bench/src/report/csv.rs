@@ -1,4 +1,4 @@
-//! Runs as CSV: a line for each target of each cell, all its rounds taken together, nothing rounded.
+//! Runs as CSV: a line for each target of each cell, over all its rounds, without rounding.
 
 use std::collections::BTreeSet;
 
@@ -114,12 +114,12 @@ fn latency(histogram: &Histogram<u64>) -> [Option<f64>; 4] {
     [histogram.mean(), quantile(0.5), quantile(0.95), quantile(0.99)].map(|nanoseconds| Some(nanoseconds / 1e6))
 }
 
-/// Nothing for what there is not.
+/// An empty field if there is no value.
 fn figure(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// Spreadsheets take a text that begins like a formula for one, unless something stands before it.
+/// Spreadsheets would take a text that begins like a formula for one, so a character is put before it.
 fn plain(text: String) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
     if formula { format!("'{text}") } else { text }

@@ -1,4 +1,4 @@
-//! A small run with something of everything, for the tests of reports.
+//! A small run with all kinds of contents, for the tests of reports.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::driver::Protocol;
 use crate::load::Loop;
 use crate::result::{Cache, Cell, Checked, FailureCount, Load, Machine, Method, Round, Run, SCHEMA, TargetInfo, Usage};
 
-/// Latencies in each histogram.
+/// Number of latencies in each histogram.
 pub(super) const LATENCIES: usize = 1_000;
 
-/// Two targets, one and four connections with writes in the background; the last cell was interrupted.
+/// Two targets, one and four connections, background writes. The last cell was interrupted.
 pub(super) fn run() -> Run {
     let mut last = cell(64, [round("direct", 0, 1.2)]);
     last.failed.insert("freshet".to_owned(), "not measured: connection refused".to_owned());
@@ -62,7 +62,7 @@ fn target(name: &str, port: u16, process: &str) -> TargetInfo {
     }
 }
 
-/// A cell with these rounds, without a size of the cache.
+/// A cell with these rounds and no cache size.
 pub(super) fn cell(connections: usize, rounds: impl IntoIterator<Item = Round>) -> Cell {
     Cell {
         workload: "title-5".to_owned(),
@@ -76,7 +76,7 @@ pub(super) fn cell(connections: usize, rounds: impl IntoIterator<Item = Round>) 
     }
 }
 
-/// A round of so many thousand transactions per second. Freshet's has errors and wrong answers in round 0.
+/// A round with `speed` thousand transactions per second. Freshet's round 0 has errors and wrong answers.
 pub(super) fn round(target: &str, number: usize, speed: f64) -> Round {
     let cached = target == "freshet";
     let mut load = load(1_000.0 * speed, 5);
@@ -140,7 +140,7 @@ fn load(rate: f64, queries: u64) -> Load {
     }
 }
 
-/// Evenly spread from nothing to twice the average.
+/// Latencies spread evenly from zero to twice the average.
 #[expect(clippy::cast_sign_loss, reason = "latencies are positive")]
 fn latencies(average: f64) -> String {
     let mut histogram = Histogram::<u64>::new(3).unwrap();

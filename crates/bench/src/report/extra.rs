@@ -1,4 +1,4 @@
-//! Documents beside those of runs: cards of access paths, and sizes of a cache.
+//! Documents other than runs: cards of access paths, and sizings of a cache.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use crate::card::Cards;
 use crate::result::Run;
 use crate::sizing::Sizing;
 
-/// What is shown beside runs.
+/// A document other than a run.
 #[derive(Clone, Debug)]
 pub enum Extra {
-    /// Of `freshet-bench card`.
+    /// Cards of `freshet-bench card`.
     Cards(Cards),
-    /// Of `freshet-bench sizing`.
+    /// A sizing of `freshet-bench sizing`.
     Sizing(Sizing),
 }
 
 impl Extra {
-    /// The runs within it.
+    /// The runs that it contains.
     pub(super) fn runs(&self) -> Vec<&Run> {
         match self {
             Self::Cards(cards) => {
@@ -46,16 +46,16 @@ impl Extra {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug)]
 pub enum Document {
     /// A run.
     Run(Box<Run>),
-    /// Something else.
+    /// A document other than a run.
     Extra(Box<Extra>),
 }
 
-/// Reads a document, whichever it is.
+/// Reads a document of any kind.
 pub fn read_any(path: &Path) -> Result<Document> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let known = serde_json::from_str::<Value>(&text).ok();

@@ -1,14 +1,14 @@
-//! Figures for people: with the significant digits only, the unit in the header or behind the figure.
+//! Figures for people: only significant digits, with the unit in the header or after the figure.
 
 use crate::calendar;
 
-/// Latencies are kept in nanoseconds and shown in milliseconds.
+/// Latencies are stored in nanoseconds and shown in milliseconds.
 const NANOSECONDS_PER_MS: f64 = 1e6;
 
-/// Shown where there is nothing to show.
+/// The mark for a missing value.
 pub(super) const NONE: &str = "–";
 
-/// A rate or a count: three digits at least where it is small, thousands apart where it is large.
+/// A rate or a count: at least three digits if it is small, thousands separated if it is large.
 pub(super) fn number(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         let digits = if value.abs() < 10.0 { 2 } else { 1 };
@@ -43,17 +43,17 @@ pub(super) fn milliseconds(nanoseconds: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A share of 1.
+/// A share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
-/// How many times as much.
+/// A ratio with ×.
 pub(super) fn times(ratio: f64) -> String {
     if ratio.is_finite() { format!("{ratio:.2}×") } else { NONE.to_owned() }
 }
 
-/// Bytes, in the largest unit that leaves something before the point.
+/// Bytes in the largest unit in which the figure is at least 1.
 pub(super) fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = value;

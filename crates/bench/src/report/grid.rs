@@ -7,17 +7,17 @@ use comfy_table::{CellAlignment, Table};
 
 use super::text::Text;
 
-/// Rows under a header; the first columns are names, the others figures.
+/// Rows under a header. The first columns are names, the others are figures.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
     header: Vec<String>,
-    /// So many columns are aligned left.
+    /// Number of columns that are aligned left.
     names: usize,
     rows: Vec<Vec<String>>,
 }
 
 impl Grid {
-    /// The columns: names, then figures. A header says the unit; a newline in it breaks it on the terminal.
+    /// Columns: names, then figures. A header contains the unit. A newline in it breaks the line on the terminal only.
     pub(super) fn new<'a>(names: &[&'a str], figures: impl IntoIterator<Item = &'a str>) -> Self {
         let header = names.iter().copied().chain(figures).map(str::to_owned).collect();
         Self { header, names: names.len(), rows: Vec::new() }
@@ -43,7 +43,7 @@ impl Grid {
         table.to_string()
     }
 
-    /// In a box of its own, in which a wide table is moved sideways.
+    /// A table in an element of its own that scrolls sideways if the table is wide.
     pub(super) fn html(&self) -> String {
         let line = |cells: &[String], name: &str| {
             let mut text = String::from("<tr>");

@@ -1,8 +1,8 @@
 //! Histograms as text: HdrHistogram's V2 encoding, zlib-deflated, in base64.
 //!
-//! The document contains all counts, so that any quantile can be computed from it later, and rounds can be merged. The text has the form of
-//! HdrHistogram's own logs (it begins with `HIST`), so its other implementations read it: Java's `Histogram.decodeFromCompressedByteBuffer` behind a
-//! base64 decoder, Python's `HdrHistogram.decode`, JavaScript's `decodeFromCompressedBase64`, Go's `hdrhistogram.Decode`.
+//! The document contains all counts, so any quantile can be computed from it later, and rounds can be merged. The text has the form of HdrHistogram's
+//! own logs (it begins with `HIST`). So other implementations can read it: Java's `Histogram.decodeFromCompressedByteBuffer` after a base64 decoder,
+//! Python's `HdrHistogram.decode`, JavaScript's `decodeFromCompressedBase64`, Go's `hdrhistogram.Decode`.
 
 use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
@@ -10,14 +10,14 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 
-/// The form in the JSON document.
+/// The text in the JSON document.
 pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new().serialize(histogram, &mut bytes).map_err(|error| anyhow!("a histogram: {error:?}"))?;
     Ok(STANDARD.encode(bytes))
 }
 
-/// And back. An empty text is no histogram: an error.
+/// Decodes the text. An empty text is an error.
 pub fn decode(text: &str) -> Result<Histogram<u64>> {
     let bytes = STANDARD.decode(text).context("a histogram that is not base64")?;
     Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|error| anyhow!("a broken histogram: {error:?}"))

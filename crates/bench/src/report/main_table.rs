@@ -1,4 +1,4 @@
-//! The table for readers of one table only.
+//! The main table, for readers of one table only.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use super::summary::{Summary, differing};
 use crate::load::Loop;
 use crate::result::{Cell, Run};
 
-/// One row for each target of each workload, as Markdown, at the largest number of connections.
+/// A Markdown table with a row for each target of each workload, at the largest number of connections.
 pub fn main_table(runs: &[Run]) -> String {
     main_grid(&runs.iter().collect::<Vec<_>>()).markdown()
 }
 
-/// The table itself.
+/// The table.
 pub(super) fn main_grid(runs: &[&Run]) -> Grid {
     let cells: Vec<&Cell> = runs.iter().flat_map(|run| &run.cells).collect();
     let figures = [
@@ -46,7 +46,7 @@ pub(super) fn main_grid(runs: &[&Run]) -> Grid {
     grid
 }
 
-/// It has the most connections of the cells that differ in nothing else.
+/// Whether the cell has the most connections of the cells that differ in nothing else.
 fn stands_for_all(run: &Run, cell: &Cell) -> bool {
     let alike = |other: &&Cell| {
         let key = |cell: &Cell| (cell.workload.clone(), cell.settings.clone(), cell.writes.to_bits(), cell.cache_size);

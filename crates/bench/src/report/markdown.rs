@@ -14,7 +14,7 @@ pub fn markdown(run: &Run) -> String {
     let mut text = format!("# {}\n\n", title(run));
     let _ = writeln!(text, "Measured {} by `freshet-bench` {}.", date(run.started), run.program);
     if run.interrupted {
-        text.push_str("\n**The run ended early.** What follows are the rounds that had ended.\n");
+        text.push_str("\n**The run ended early.** Only complete rounds are shown.\n");
     }
     text.push_str(&setting(run));
     for group in Group::all(run) {
@@ -25,7 +25,7 @@ pub fn markdown(run: &Run) -> String {
     text
 }
 
-/// What was run.
+/// The title of the run.
 pub(super) fn title(run: &Run) -> String {
     let mut workloads: Vec<&str> = run.cells.iter().map(|cell| cell.workload.as_str()).collect();
     workloads.dedup();
@@ -43,7 +43,7 @@ fn setting(run: &Run) -> String {
     text
 }
 
-/// Where it ran.
+/// The machine.
 pub(super) fn machine(run: &Run) -> String {
     let machine = &run.machine;
     format!(
@@ -56,12 +56,12 @@ pub(super) fn machine(run: &Run) -> String {
     )
 }
 
-/// What it ran against.
+/// The table of targets.
 pub(super) fn targets(run: &Run) -> Grid {
     let mut grid = Grid::new(&["target", "URL", "version", "settings", "process"], []);
     for target in &run.targets {
         let settings: Vec<String> = target.settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        // What follows in PostgreSQL's is how it was compiled.
+        // PostgreSQL's version continues with the compiler.
         let version = target.version.split(" on ").next().unwrap_or_default().to_owned();
         let process = target.process.clone().unwrap_or("not seen from here".to_owned());
         grid.row(vec![target.name.clone(), target.url.clone(), version, settings.join(", "), process]);
@@ -69,7 +69,7 @@ pub(super) fn targets(run: &Run) -> Grid {
     grid
 }
 
-/// How it was measured, in words: always the same number of lines, so that two runs' can be compared.
+/// The method in sentences. The number of lines is fixed, so that the methods of two runs can be compared line by line.
 pub(super) fn method(run: &Run) -> [String; 5] {
     let method = &run.method;
     let protocol = match method.protocol {
@@ -79,8 +79,8 @@ pub(super) fn method(run: &Run) -> [String; 5] {
     let pace = match method.pace {
         Loop::Closed => "Closed loop: each connection begins its next transaction when the last has ended.".to_owned(),
         Loop::Replay { speed } => format!(
-            "A log is replayed at {} times its speed: each statement at its time, or when its session's last has been answered; latency counts from \
-             when it was sent.",
+            "A log is replayed at {} times its speed: each statement at its time, or when the session's previous one was answered, if later. \
+             Latency counts from sending.",
             number(speed)
         ),
         Loop::Open { rate, poisson } => format!(
@@ -93,13 +93,13 @@ pub(super) fn method(run: &Run) -> [String; 5] {
     writes.dedup();
     let writes = if writes.iter().any(|rate| *rate > 0.0) {
         let rates: Vec<String> = writes.into_iter().map(number).collect();
-        format!("Meanwhile {} transactions per second write, through the same target.", rates.join(", "))
+        format!("Background writes: {} transactions per second, through the same target.", rates.join(", "))
     } else {
-        "Nothing writes in the background.".to_owned()
+        "No background writes.".to_owned()
     };
     [
         format!(
-            "{} round(s) of each target; within a round the targets take turns. Rates are medians of the rounds (with their range), latencies those of all rounds' transactions.",
+            "{} round(s) of each target; the targets alternate within a round. Rates are medians of the rounds (with their range), latencies those of all rounds' transactions.",
             method.repetitions
         ),
         format!(
@@ -133,7 +133,7 @@ pub(super) fn settings(cell: &Cell) -> String {
     settings.join(", ")
 }
 
-/// As it can be typed into a shell.
+/// The command in the form of a shell.
 pub(super) fn command(arguments: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:/.,@%+".contains(c);
     let quoted = |argument: &String| {

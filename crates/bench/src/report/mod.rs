@@ -1,7 +1,7 @@
-//! Results for people: a table for the terminal, Markdown, a page of HTML, a comparison of two runs; for programs, CSV.
+//! Results for people: a table for the terminal, Markdown, HTML, a comparison of two runs. For programs: CSV.
 //!
-//! Everything is computed from the document of a run ([`crate::result`]), so that an old one can be shown again. `summary` combines the rounds of a
-//! target, `columns` formats its figures, the other modules arrange them.
+//! Everything is computed from the document of a run ([`crate::result`]), so an old document can be shown again. `summary` combines the rounds of a
+//! target, `columns` formats its figures, and the other modules arrange them.
 
 pub mod card;
 mod columns;

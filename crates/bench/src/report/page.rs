@@ -1,4 +1,4 @@
-//! What is written beside the document of a run, for people and other programs: a page of HTML, and CSV.
+//! The files that are written in addition to the document of a run: HTML and CSV.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use super::extra::Extra;
 use super::html::{Options, Price, html, price_list};
 use super::tables::Group;
 
-/// Where these go, and what the page is to reckon with.
+/// The files to write, and the settings of the page.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PageArgs {
-    /// Write the results as a page of HTML, charts included, that needs nothing beside itself
+    /// Also write the results as a self-contained HTML page with charts
     #[arg(long)]
     pub html: Option<PathBuf>,
-    /// Write the figures as CSV, a line for each target of each cell
+    /// Also write the figures as CSV, a line for each target of each cell
     #[arg(long)]
     pub csv: Option<PathBuf>,
-    /// What the machine costs for an hour, such as '0.0832 USD': the page then says what a million queries cost
+    /// Price of the machine for an hour, such as '0.0832 USD'; the page then shows the cost of a million queries
     #[arg(long, requires = "html")]
     pub price_per_hour: Option<Price>,
     /// A file with the prices of several machines (docs/guide/bench.md)
@@ -34,7 +34,7 @@ pub struct PageArgs {
 
 fn weight(text: &str) -> Result<(String, f64), String> {
     let (name, weight) = text.split_once('=').ok_or("it is WORKLOAD=NUMBER")?;
-    let weight: f64 = weight.parse().map_err(|_| format!("{weight:?} is no number"))?;
+    let weight: f64 = weight.parse().map_err(|_| format!("{weight:?} is not a number"))?;
     if weight.is_finite() && weight >= 0.0 {
         Ok((name.to_owned(), weight))
     } else {
@@ -43,7 +43,7 @@ fn weight(text: &str) -> Result<(String, f64), String> {
 }
 
 impl PageArgs {
-    /// Writes what is wanted of these.
+    /// Writes the requested files.
     pub fn write(&self, entries: &[Entry]) -> Result<()> {
         self.write_all(entries, &[])
     }
@@ -54,7 +54,7 @@ impl PageArgs {
         price_list(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
     }
 
-    /// The same, and on the page what else there is.
+    /// Writes the requested files. The page also contains `extras`.
     pub fn write_all(&self, entries: &[Entry], extras: &[Extra]) -> Result<()> {
         if self.html.is_none() && self.csv.is_none() {
             return Ok(());
@@ -79,7 +79,7 @@ impl PageArgs {
     }
 }
 
-/// A page of these alone.
+/// Writes a page with these documents only.
 pub fn write_extras(path: &Path, extras: &[Extra]) -> Result<()> {
     PageArgs { html: Some(path.to_owned()), ..PageArgs::default() }.write_all(&[], extras)
 }

@@ -1,7 +1,7 @@
-//! Reads a run's document again, of any program version.
+//! Reads the document of a run, also one of an earlier version of the program.
 //!
-//! The version of the schema is checked first, so that a document of another version is reported as such and not as one that lacks a field.
-//! Histograms are decoded once here; later code may rely on them.
+//! The schema version is checked first, so that a document of another version is not reported as one that lacks a field. Histograms are decoded once
+//! here, so that later code can rely on them.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ struct Form {
     schema: u32,
 }
 
-/// The run that a file holds. A file that cannot be read, or is of another form, is an error.
+/// Reads the run in a file. A file that cannot be read, or has another form, is an error.
 pub fn read(path: &Path) -> Result<Run> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     parse(&text).with_context(|| format!("{} is not a run that can be read", path.display()))
@@ -42,7 +42,7 @@ fn parse(text: &str) -> Result<Run> {
     Ok(run)
 }
 
-/// In version 1 all cells had the same writes, which were the method's.
+/// In version 1 the rate of writes was part of the method and the same for all cells.
 fn renew(document: &mut Value) {
     document["schema"] = SCHEMA.into();
     let writes = document["method"]["writes"].clone();

@@ -1,4 +1,4 @@
-//! A sizing in words and in tables, for Markdown and for the page.
+//! A sizing as text and tables, for Markdown and for HTML.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use super::figures::{bytes, count, number, percent};
 use super::grid::Grid;
 use crate::sizing::{Point, Sizing};
 
-/// Miss ratios that are shown in the table, if the curve gets there.
+/// Miss ratios in the table, as far as the curve reaches them.
 const MISS_RATIOS: [f64; 9] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1];
 
-/// All of it.
+/// The document as Markdown.
 pub fn markdown(sizing: &Sizing) -> String {
     let mut text = format!("# Memory for {}\n", sizing.workload);
     if !sizing.settings.is_empty() {
@@ -37,51 +37,51 @@ fn last(sizing: &Sizing) -> Point {
     sizing.curve.last().copied().unwrap_or(Point { bytes: 0.0, miss_ratio: 1.0 })
 }
 
-/// The knee, in words.
+/// A sentence about the knee.
 pub(super) fn lead(sizing: &Sizing) -> String {
     let end = last(sizing);
     let most =
-        format!("{} would answer {} of the reads from the cache", bytes(end.bytes), percent(1.0 - end.miss_ratio));
+        format!("{} would serve {} of the reads from the cache", bytes(end.bytes), percent(1.0 - end.miss_ratio));
     let Some(knee) = sizing.knee else {
-        return format!("{most}. The curve does not bend: each byte up to there is worth the same.");
+        return format!("{most}. The curve has no knee: each byte up to there has the same value.");
     };
     let at_knee = sizing.curve.iter().find(|point| point.bytes >= knee).map_or(1.0, |point| point.miss_ratio);
     format!(
-        "{} answer {} of the reads from the cache; that is the knee, behind which more gains less. {most}; the others ask something for the first time.",
+        "{} serve {} of the reads from the cache. This is the knee: beyond it, more memory gains less. {most}. The other reads are the first of their kind.",
         bytes(knee),
         percent(1.0 - at_knee),
     )
 }
 
-/// What the prediction takes for granted.
+/// The assumptions of the prediction.
 pub(super) fn assumptions(sizing: &Sizing) -> Vec<String> {
     let (trace, overhead) = (&sizing.trace, &sizing.overhead);
-    let how = if overhead.measured { "as measured by a run with room for all" } else { "as given or assumed" };
+    let how = if overhead.measured { "as measured by a run with enough memory for all" } else { "as given or assumed" };
     vec![
         format!(
-            "A trace of {} reads as the workload draws them, or as they were logged, of {} different questions; the first {} fill the cache and are not counted.",
+            "The trace has {} reads, drawn by the workload or taken from the log, of which {} are distinct. The first {} fill the cache and are not counted.",
             count(trace.accesses),
             count(trace.distinct),
             count(trace.warm)
         ),
         format!(
-            "Reuse distances of {} of the questions, chosen by hash (SHARDS, FAST 2015); sizes of {} answers from the database, {} on average.",
+            "Reuse distances are those of {} of the distinct reads, chosen by hash (SHARDS, FAST 2015). The sizes of {} answers were read from the database, {} on average.",
             percent(trace.rate),
             count(trace.answers),
             bytes(trace.answer_bytes)
         ),
         format!(
-            "The prediction is for a cache that forgets what was not asked for the longest (LRU), without changes of the data, with {} for each entry \
-             beside its answer ({how}). Freshet keeps what saves the database most for its bytes, and takes memory for other things than entries \
-             from the same limit: at rest little, half of it at most.",
+            "The prediction is for an LRU cache without changes of the data, with {} for each entry in addition to its answer ({how}). Freshet \
+             caches the results that save the database most for their bytes. The same limit covers memory for other things than entries: little when \
+             idle, and at most half of it.",
             bytes(overhead.bytes.round())
         ),
     ]
 }
 
-/// From which size on so many reads are answered.
+/// The cache size for each hit ratio.
 pub(super) fn sizes(sizing: &Sizing) -> Grid {
-    let mut grid = Grid::new(&["miss ratio at most"], ["memory", "of all that would help"]);
+    let mut grid = Grid::new(&["miss ratio at most"], ["memory", "share of the largest useful size"]);
     let end = last(sizing);
     let reached = |ratio: f64| sizing.curve.iter().find(|point| point.miss_ratio <= ratio);
     for ratio in MISS_RATIOS {
@@ -93,14 +93,14 @@ pub(super) fn sizes(sizing: &Sizing) -> Grid {
     grid
 }
 
-/// Predicted beside measured.
+/// A table of predicted and measured values.
 pub(super) fn checks(sizing: &Sizing) -> Grid {
     let figures = [
         "given",
         "held in entries",
         "entries",
-        "hits predicted for what was given",
-        "for what was held",
+        "hits predicted for the given size",
+        "for the held bytes",
         "hits measured",
     ];
     let mut grid = Grid::new(&["checked at", "cache"], figures);

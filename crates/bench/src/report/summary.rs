@@ -1,8 +1,8 @@
 //! The rounds of one target in one cell, combined.
 //!
-//! Rates are medians over the rounds with their range, so that a disturbed round does not change an average. Latencies are of all rounds'
-//! transactions in one histogram: a quantile of quantiles would have no meaning. Processor time per query and hit ratios are sums divided by sums, so
-//! each query has the same weight. If a process is missing in a round, it has no cost there, so this round's queries do not count for it.
+//! Rates are medians over the rounds with their range, so a disturbed round does not change an average. Latencies of all rounds are in one histogram,
+//! since a quantile of quantiles has no meaning. Processor time per query and hit ratios are sums divided by sums, so each query has the same weight.
+//! If a process is missing in a round, the queries of the round do not count for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use super::histogram;
 use crate::load::Loop;
 use crate::result::{Cache, Cell, Checked, FailureCount, Load, Round, Run};
 
-/// So many wrong answers are described; all are counted.
+/// The most wrong answers that are described. All are counted.
 const EXAMPLES_MAX: usize = 5;
 
-/// A figure of each round: the middle one, and the range.
+/// The median and the range of a figure over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -25,38 +25,38 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of no rounds: zero.
+    /// Zero if there are no rounds.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let rounds = values.len();
         let at = |index: usize| values.get(index).copied().unwrap_or_default();
-        // Of an even number, the mean of the two in the middle.
+        // For an even number, the mean of the two in the middle.
         let median = f64::midpoint(at(rounds.saturating_sub(1) / 2), at(rounds / 2));
         Self { median, min: at(0), max: at(rounds.saturating_sub(1)), rounds }
     }
 
-    /// Whether some value lies in both ranges.
+    /// Whether the ranges overlap.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.min <= other.max && other.min <= self.max
     }
 }
 
-/// What one kind of load measured, over rounds.
+/// Measurements of one kind of load, over rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     /// Transactions per second.
     pub(super) rate: Spread,
     /// Statements per second, without BEGIN and COMMIT.
     pub(super) queries: Spread,
-    /// Nanoseconds.
+    /// Latency in nanoseconds.
     pub(super) latency: Histogram<u64>,
-    /// Rows returned or changed, by statement.
+    /// Number of rows returned or changed by each statement.
     pub(super) rows: Vec<u64>,
-    /// By statement of the workload, nanoseconds.
+    /// Latency of each statement in nanoseconds.
     pub(super) statements: Vec<Histogram<u64>>,
     pub(super) failures: BTreeMap<String, FailureCount>,
-    /// Open loop: nanoseconds.
+    /// For an open loop: lateness in nanoseconds.
     pub(super) lateness: Option<Histogram<u64>>,
     pub(super) unfinished: u64,
 }
@@ -88,19 +88,19 @@ impl Measured {
     }
 }
 
-/// By what ended in the interval: in an open loop, a backlog that is worked off after it says nothing of what the target can
-/// do.
+/// The rate of transactions that ended in the interval. If the target is overloaded in an open loop, the backlog is processed after the interval and
+/// must not count.
 fn rate(load: &Load) -> f64 {
     load.per_second.iter().sum::<u64>() as f64 / load.seconds.max(1e-9)
 }
 
-/// All in one. A broken text counts as empty: documents are checked where they are read.
+/// Merges histograms. A broken text counts as empty: documents are checked when they are read.
 fn merged<'a>(texts: impl Iterator<Item = &'a String>) -> Histogram<u64> {
     let mut histograms = texts.filter_map(|text| histogram::decode(text).ok());
     let mut sum = histograms.next().unwrap_or_else(|| Histogram::new(3).expect("three digits are within 0 and 5"));
     sum.auto(true);
     for histogram in histograms {
-        // It fails only for a histogram that may not grow.
+        // `add` fails only for a histogram that may not grow.
         let _ = sum.add(&histogram);
     }
     sum
@@ -112,24 +112,24 @@ pub(super) struct Summary {
     pub(super) target: String,
     pub(super) load: Measured,
     pub(super) writes: Option<Measured>,
-    /// Closed loop: transactions that had not ended when the round did. In an open loop that is no error, but an overload.
+    /// For a closed loop: transactions that had not ended at the end of the round. In an open loop they are an overload, not an error.
     pub(super) hung: u64,
-    /// Microseconds of processor time per query, by process, of the rounds in which it was seen and there were queries.
+    /// Processor time of each process in microseconds per query. Rounds without queries, or without the process, are left out.
     pub(super) cpu: BTreeMap<String, f64>,
-    /// Bytes at the end of each round, by process.
+    /// Memory of each process in bytes, at the end of each round.
     pub(super) memory: BTreeMap<String, Spread>,
-    /// Name of the process that listens at the target's address.
+    /// Name of the process that listens on the target's address.
     pub(super) process: Option<String>,
-    /// Counts of all rounds; entries and bytes at the end of the last.
+    /// Counters over all rounds. Entries and bytes are from the end of the last.
     pub(super) cache: Option<Cache>,
-    /// Cores, in the round where they were most.
+    /// Cores used by other processes, in the round with the most.
     pub(super) others: f64,
-    /// None if answers were not compared.
+    /// None if no answers were compared.
     pub(super) checked: Option<Checked>,
 }
 
 impl Summary {
-    /// Of a cell's targets, in the run's order. Those of which no round has ended are left out.
+    /// The summaries of a cell's targets, in the run's order. Targets without a complete round are left out.
     pub(super) fn of_cell(run: &Run, cell: &Cell) -> Vec<Self> {
         let mut names: Vec<&str> = run.targets.iter().map(|target| target.name.as_str()).collect();
         for round in &cell.rounds {
@@ -166,17 +166,17 @@ impl Summary {
         })
     }
 
-    /// Bytes of the target's own process.
+    /// Memory of the target's own process in bytes.
     pub(super) fn own_memory(&self) -> Option<f64> {
         self.process.as_ref().and_then(|name| self.memory.get(name)).map(|memory| memory.median)
     }
 
-    /// How many times the throughput of another.
+    /// The ratio of the throughput to another target's.
     pub(super) fn ratio(&self, first: &Self) -> f64 {
         self.load.rate.median / first.load.rate.median
     }
 
-    /// Errors of the foreground and the background writer together, transactions that hung included.
+    /// Errors of the load and of the background writer, and transactions that hung.
     pub(super) fn errors(&self) -> u64 {
         self.load.errors() + self.hung + self.writes.as_ref().map_or(0, Measured::errors)
     }
@@ -186,7 +186,7 @@ impl Summary {
     }
 }
 
-/// Microseconds. The queries are those of the same rounds: a server that was not there in one did not serve that one's.
+/// Microseconds per query. Only queries of rounds with the process count.
 fn per_query(rounds: &[&Round], process: &str) -> Option<f64> {
     let of = |round: &&Round| round.processes.get(process).map(|usage| (usage.user + usage.system, round.load.queries));
     let (seconds, queries) = rounds.iter().filter_map(of).fold((0.0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -215,7 +215,7 @@ fn checked(rounds: &[&Round]) -> Option<Checked> {
     })
 }
 
-/// Names of the processes that were seen in these, the client first.
+/// Names of the observed processes, the client first.
 pub(super) fn processes(summaries: &[Summary]) -> Vec<String> {
     let mut names: Vec<String> = summaries.iter().flat_map(|summary| summary.cpu.keys().cloned()).collect();
     names.sort_by_key(|name| (name != "client", name.clone()));
@@ -223,7 +223,7 @@ pub(super) fn processes(summaries: &[Summary]) -> Vec<String> {
     names
 }
 
-/// Settings of this cell in which the cells of its workload differ: `(name, value)`.
+/// Settings of this cell, as `(name, value)`, in which the cells of its workload differ.
 pub(super) fn differing<'a>(cells: &[&Cell], cell: &'a Cell) -> Vec<(&'a str, &'a str)> {
     let alike = |name: &String, value: &String| {
         cells
@@ -258,7 +258,7 @@ mod tests {
         let (direct, freshet) = (&all[0], &all[1]);
         assert_eq!(direct.load.latency.len(), direct.load.rate.rounds as u64 * example::LATENCIES as u64);
         assert!((freshet.ratio(direct) - 4.0).abs() < 1e-9, "{}", freshet.ratio(direct));
-        // 2 rounds of 10,000 transactions of 5 queries, 4 s + 1 s of processor time each.
+        // Two rounds of 10,000 transactions with 5 queries each, and 4 s + 1 s of processor time.
         assert!((direct.cpu["postgres"] - 100.0).abs() < 1e-9, "{:?}", direct.cpu);
         assert_eq!(freshet.load.failures["40001"].count, 5);
         assert_eq!((freshet.wrong(), freshet.errors()), (2, 6));

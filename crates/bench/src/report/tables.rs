@@ -1,7 +1,7 @@
 //! The tables of a run, for every form of output.
 //!
-//! Figures to compare are below one another: a workload's tables have the rows of all targets at one number of connections, then at the next number.
-//! Errors and comparisons of answers are shown even if there were none.
+//! Figures to compare are below one another. A table of a workload has the rows of all targets at one number of connections, then at the next. Errors
+//! and comparisons of answers are shown even if there were none.
 
 use std::fmt::Write as _;
 
@@ -12,28 +12,28 @@ use super::summary::{Summary, processes};
 use crate::load::Loop;
 use crate::result::{Cell, Run};
 
-/// The setting of a workload that a run may sweep: what share of its operations reads, in percent.
+/// The setting of a workload for the percentage of operations that read.
 const READ_SHARE: &str = "read-share";
 
-/// The share of operations that read, in percent, of a workload that has such a setting.
+/// The percentage of operations that read, if the workload has this setting.
 pub(super) fn read_share(cell: &Cell) -> Option<f64> {
     cell.settings.get(READ_SHARE)?.trim_end_matches('%').parse().ok()
 }
 
-/// Cells that differ in connections, writes, cache size and read share only: one section.
+/// Cells that differ only in connections, writes, cache size and read share. They become one section.
 pub(super) struct Group<'a> {
     pub(super) run: &'a Run,
     pub(super) cells: Vec<(&'a Cell, Vec<Summary>)>,
-    /// There are several sizes of the cache.
+    /// Whether there are several cache sizes.
     sizes: bool,
-    /// There are several rates of writes.
+    /// Whether there are several rates of writes.
     rates: bool,
-    /// There are several shares of reads.
+    /// Whether there are several shares of reads.
     shares: bool,
 }
 
 impl<'a> Group<'a> {
-    /// Those of a run, in the order of measuring.
+    /// The groups of a run, in the order of measuring.
     pub(super) fn all(run: &'a Run) -> Vec<Self> {
         let mut groups: Vec<Vec<&Cell>> = Vec::new();
         for cell in &run.cells {
@@ -58,7 +58,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The settings that all its cells have, in one line.
+    /// The settings that all cells share, in one line.
     pub(super) fn settings(&self) -> String {
         let Some(cell) = self.cell() else { return String::new() };
         let swept = |name: &str| self.shares && name == READ_SHARE;
@@ -66,12 +66,12 @@ impl<'a> Group<'a> {
         settings.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// The workload's name and, where there are any, its settings.
+    /// A cell of the group, for the workload's name and settings.
     pub(super) fn cell(&self) -> Option<&'a Cell> {
         self.cells.first().map(|(cell, _)| *cell)
     }
 
-    /// All tables that hold something, with their titles.
+    /// All tables that have rows, with their titles.
     pub(super) fn tables(&self) -> Vec<(&'static str, Grid)> {
         let all = [
             ("Throughput and latency", self.speed()),
@@ -84,12 +84,12 @@ impl<'a> Group<'a> {
         all.into_iter().filter(|(_, grid)| !grid.is_empty()).collect()
     }
 
-    /// What the figures do not say, a line each.
+    /// Notes on the figures, a line each.
     pub(super) fn notes(&self) -> Vec<String> {
         self.cells.iter().flat_map(|(cell, all)| notes(cell, all)).collect()
     }
 
-    /// One row for each target of each cell: its place, then what `row` makes of it; none where that is nothing.
+    /// A table with a row for each target of each cell: the cell's settings, then the figures that `row` returns. None skips the row.
     fn grid(&self, figures: &[String], row: impl Fn(&Cell, &Summary, &Summary) -> Option<Vec<String>>) -> Grid {
         let shown = [self.sizes, self.shares, true, self.rates, true];
         let names = ["cache", "reads", "connections", "writes/s", "target"].into_iter().zip(shown);
@@ -120,7 +120,7 @@ impl<'a> Group<'a> {
         self.grid(&columns::speed_headers(first), |_, summary, first| Some(columns::speed(summary, first)))
     }
 
-    /// Of workloads with several statements: median and 95th percentile at each target.
+    /// For workloads with several statements: median and 95th percentile of each statement at each target.
     fn statements(&self) -> Grid {
         let mut targets: Vec<&str> =
             self.cells.iter().flat_map(|(_, all)| all).map(|one| one.target.as_str()).collect();
@@ -211,7 +211,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// They belong into one section.
+/// Whether two cells belong to one section.
 fn alike(one: &Cell, other: &Cell) -> bool {
     let settings = |cell: &Cell| {
         let mut settings = cell.settings.clone();
@@ -221,7 +221,7 @@ fn alike(one: &Cell, other: &Cell) -> bool {
     one.workload == other.workload && settings(one) == settings(other)
 }
 
-/// What the figures of a cell do not say.
+/// Notes on the figures of a cell.
 fn notes(cell: &Cell, summaries: &[Summary]) -> Vec<String> {
     let mut lines = Vec::new();
     for summary in summaries {
@@ -235,7 +235,7 @@ fn notes(cell: &Cell, summaries: &[Summary]) -> Vec<String> {
     lines.into_iter().map(|line| format!("{}, {line}", place(cell))).collect()
 }
 
-/// A cell within its group.
+/// Name of a cell in its group.
 pub(super) fn place(cell: &Cell) -> String {
     let mut text = format!("{} connections", cell.connections);
     if let Some(share) = read_share(cell) {

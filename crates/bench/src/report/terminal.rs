@@ -9,8 +9,8 @@ use super::summary::{Summary, differing, processes};
 use crate::load::Loop;
 use crate::result::{Cell, Run};
 
-/// The cell's table for the terminal, printed when its rounds have ended: one row for each target, its rounds taken
-/// together. Below it what must not be overlooked: wrong answers, errors, a machine that was not quiet.
+/// The table of a cell, printed when its rounds have ended, with a row for each target over all its rounds. Wrong answers, errors and disturbed
+/// rounds are listed below it.
 pub fn cell_table(run: &Run, cell: &Cell) -> String {
     let summaries = Summary::of_cell(run, cell);
     let mut text = heading(run, cell);
@@ -49,7 +49,7 @@ pub fn cell_table(run: &Run, cell: &Cell) -> String {
     text
 }
 
-/// What the cell is, as far as that differs from the run's other cells.
+/// The heading: the settings in which the cell differs from the run's other cells.
 fn heading(run: &Run, cell: &Cell) -> String {
     let mut text =
         format!("{}, {} connection{}", cell.workload, cell.connections, if cell.connections == 1 { "" } else { "s" });

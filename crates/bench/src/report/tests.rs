@@ -1,4 +1,4 @@
-//! What readers see of a small run that has something of everything.
+//! The reports of a small run with all kinds of contents.
 
 use insta::assert_snapshot;
 

@@ -1,8 +1,8 @@
-//! Text on a page: escaped, wherever it comes from.
+//! Escaped text for HTML.
 
 use std::fmt;
 
-/// A text that shows as it is written, in an element or in an attribute within double quotes.
+/// A text that is escaped for an element, or for an attribute within double quotes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text<'a>(pub(super) &'a str);
 
@@ -25,7 +25,7 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// JSON that nothing in a script element can end: outside of its texts it has no `<`, and inside it may be written otherwise.
+/// JSON that cannot end its script element. `<` can occur only inside its strings, where it is escaped.
 pub(super) fn embedded(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

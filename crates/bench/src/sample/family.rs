@@ -1,24 +1,24 @@
-//! Processor time and memory of servers, with all processes that belong to them.
+//! Processor time and memory of servers with all their processes.
 //!
-//! A server may fork a process per connection, and the time of an ended one is added to the parent that waits for it. So the time of a family is that
-//! of its living members, and of the ended ones that they have waited for. With a single reading, a child that ends in between is counted twice
-//! (alive, and in the parent that is read later) or not at all (if the parent is read first). So all of `/proc` is read several times: a reading
-//! counts if no member's sum of ended children differs between the reading before it and the one after it. Then no child ended during it, and the
-//! figure of a family never falls. The time of children whose parent ignores SIGCHLD is missing, and that of descendants whose own parent has ended
-//! (daemons that a member started).
+//! A server may fork a process per connection. When such a process ends, its time is added to the parent that waits for it. So the time of a family
+//! is the time of its living members, and of the ended ones that they have waited for. In a single reading, a child that ends meanwhile is counted
+//! twice (alive, and in the parent that is read later) or not at all (if the parent is read first). So all of `/proc` is read several times. A
+//! reading counts if each member has the same sum of ended children in the reading before it and in the one after it. Then no child ended during it,
+//! and the figure of a family never falls. Two kinds of time are missing: that of children whose parent ignores SIGCHLD, and that of descendants
+//! whose own parent has ended (daemons that a member started).
 
 use std::collections::BTreeMap;
 
 use freshet_testbed::process::{self, Process, Ticks};
 use procfs::{CurrentSI as _, KernelStats};
 
-/// Readings until one counts; on a machine where processes end all the time, the last one does.
+/// The most readings. On a machine where processes end all the time, the last one counts.
 const READINGS_MAX: usize = 10;
 
 /// All processes, by id.
 type Table = BTreeMap<u32, Process>;
 
-/// Time of the families of these processes, in the same order. None for one that is not there.
+/// Processor time of the families of these processes, in the same order. None for a process that does not exist.
 pub(super) fn times(roots: &[u32]) -> Vec<Option<Ticks>> {
     let now = settled(roots, table);
     let time = |root: &u32| {
@@ -28,7 +28,7 @@ pub(super) fn times(roots: &[u32]) -> Vec<Option<Ticks>> {
     roots.iter().map(time).collect()
 }
 
-/// A reading while which no member of these families was waited for.
+/// A reading during which no member of these families was waited for.
 fn settled(roots: &[u32], mut table: impl FnMut() -> Table) -> Table {
     let (mut before, mut now) = (table(), table());
     for _ in 0..READINGS_MAX {
@@ -71,13 +71,13 @@ fn added(sum: Ticks, member: &Process) -> Ticks {
     }
 }
 
-/// Bytes in memory of a process and its descendants. Pages that several share are divided among them (PSS) where that can be
-/// read, which the same user and root can.
+/// Memory in bytes of a process and its descendants. Shared pages are divided among their processes (PSS) if that can be read, which the same user
+/// and root can.
 pub(super) fn memory(root: u32) -> u64 {
     members(&table(), root).iter().map(|member| own_memory(member.pid)).sum()
 }
 
-/// The same of one process without its descendants.
+/// The same for one process without its descendants.
 pub(super) fn own_memory(pid: u32) -> u64 {
     proportional(pid).unwrap_or_else(|| resident(pid))
 }
@@ -87,14 +87,14 @@ fn proportional(pid: u32) -> Option<u64> {
     maps.iter().next()?.extension.map.get("Pss").copied()
 }
 
-/// Bytes in memory of one process, all that it shares included; 0 if it has ended.
+/// Resident memory in bytes of one process, with all shared pages. 0 if it has ended.
 pub(super) fn resident(pid: u32) -> u64 {
     let pages = process::opened(pid).and_then(|process| Ok(process.statm()?.resident)).unwrap_or_default();
     pages * procfs::page_size()
 }
 
-/// Time of this machine's processors, in user mode and in the kernel on behalf of processes, since it was started. Interrupts
-/// are left out: they are counted to no process either.
+/// Time of this machine's processors in user mode and in the kernel for processes, since the start. Interrupts are left out, since no process has
+/// them.
 pub(super) fn machine() -> Ticks {
     let all = KernelStats::current().map(|stats| stats.total);
     all.map_or_else(|_| Ticks::default(), |all| Ticks { user: all.user + all.nice, system: all.system })
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell that burns processor time in a child, waits for it, says so and waits for its input to end.
+    /// A shell that uses processor time in a child, waits for it, reports it and waits for the end of its input.
     fn burner(in_child: &str) -> Child {
         let script = format!("{in_child}; echo done; read _");
         let mut command = Command::new("/bin/sh");
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_living_child_is_counted_and_time_never_falls() {
-        // Children end all the time while readings are made.
+        // Children end all the time during the readings.
         let mut shell = burner(&format!(
             "n=0; while [ $n -lt 20 ]; do (j=0; while [ $j -lt 10000 ]; do j=$((j+1)); done; :) & wait; n=$((n+1)); done; ({BURN}; :)"
         ));
@@ -147,15 +147,14 @@ mod tests {
         wait_until_done(&mut shell);
         let end = times(&root)[0].unwrap().total();
         assert!(end >= last, "{end} after {last}");
-        // By now it has waited for all.
+        // By now the shell has waited for all children.
         let shell_now = Process::read(shell.id()).unwrap();
         assert_eq!(end, shell_now.own.total() + shell_now.ended.total());
         shell.stdin.take();
         shell.wait().unwrap();
     }
 
-    /// Server 7 has one child, of 5 ticks, that ends while tables are read: those in which it was seen twice, or not at
-    /// all, do not count.
+    /// Server 7 has one child with 5 ticks that ends during the readings. Tables in which it is counted twice or not at all must not count.
     #[test]
     fn a_reading_that_somebody_was_waited_for_in_does_not_count() {
         let ticks = |user| Ticks { user, system: 0 };

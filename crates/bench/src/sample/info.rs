@@ -1,4 +1,4 @@
-//! The description of the machine and of each target, which explains the figures later.
+//! Describes the machine and each target, so that the figures can be explained later.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,13 @@ use super::{Process, counters, lines, sockets};
 use crate::result::{Machine, TargetInfo};
 use crate::target::{Family, Kind, Target};
 
-/// This machine. What cannot be read is left empty.
+/// The description of this machine. Facts that cannot be read are empty.
 pub fn machine() -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let release = read("/etc/os-release");
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).map(|name| name.trim_matches('"'));
     let kernel = format!("{} {}", read("/proc/sys/kernel/ostype").trim(), read("/proc/sys/kernel/osrelease").trim());
-    // It decides how processors are shared between a server with a process for each connection and one with threads.
+    // Autogroups affect how processors are shared between a server with a process for each connection and one with threads.
     let grouped = read("/proc/sys/kernel/sched_autogroup_enabled").trim() == "1";
     let kernel = if grouped { format!("{kernel} with autogroups") } else { kernel };
     let system = name.map_or(kernel.clone(), |name| format!("{name}, {kernel}"));
@@ -30,18 +30,18 @@ pub fn machine() -> Machine {
     }
 }
 
-/// Settings of PostgreSQL that decide what a read or a write costs.
+/// PostgreSQL's settings that affect the cost of a read or a write.
 const POSTGRES_SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings WHERE name IN (\
     'shared_buffers', 'effective_cache_size', 'work_mem', 'wal_level', 'synchronous_commit', 'fsync', 'max_connections', \
     'jit', 'max_parallel_workers_per_gather', 'default_transaction_isolation', 'ssl')";
 
-/// The same of MySQL and MariaDB.
+/// The settings of MySQL and MariaDB.
 const MYSQL_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_buffer_pool_size', 'query_cache_type', \
     'query_cache_size', 'sync_binlog', 'innodb_flush_log_at_trx_commit', 'log_bin', 'binlog_format', 'max_connections', \
     'transaction_isolation', 'tx_isolation')";
 
-/// What a target says of itself: version and settings that matter. Through a cache it is what the cache answers. Unreachable:
-/// an error; settings that it will not tell are left out.
+/// Version and relevant settings of a target. Behind a cache, they are what the cache answers. An unreachable target is an error. Settings that it
+/// does not show are left out.
 pub async fn target_info(target: &Target, processes: &[Process]) -> Result<TargetInfo> {
     let (version, mut settings) = match &target.kind {
         Kind::Sql(family) => sql(target, *family).await?,

@@ -1,6 +1,6 @@
 //! The statistics of memcached and Redis, over their own text protocols.
 //!
-//! Formats: memcached's `doc/protocol.txt` ("Statistics"), Redis's `INFO` command. Both list one name and value per line.
+//! Formats: memcached's `doc/protocol.txt` ("Statistics"), Redis's `INFO` command. Both list a name and a value per line.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
@@ -11,15 +11,15 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::result::Cache;
 
-/// How long it may take to connect, to send a question, and to read the whole answer.
+/// Time limit for connecting, sending the request and reading the whole answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const LINES_MAX: usize = 10_000;
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// Names and values as they came.
+/// Names and values, unchanged.
 pub(super) type Values = BTreeMap<String, String>;
 
-/// A connection to `host:port`, with a time limit for what is sent; `port` if the place names none.
+/// A connection to `host:port`, with a time limit for writes. `port` is used if the address has none.
 pub(super) fn connect(place: &str, port: u16) -> Result<TcpStream> {
     let addresses = place.to_socket_addrs().or_else(|_| (place, port).to_socket_addrs());
     let address =
@@ -29,17 +29,17 @@ pub(super) fn connect(place: &str, port: u16) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// What comes over a connection until a moment, an error from then on: a time limit for each read alone would let a peer
-/// that sends a byte now and then hold us for days.
+/// The input of a connection until a time limit, and an error from then on. A limit for each read alone would let a peer that sends a byte now and
+/// then delay the run for days.
 pub(super) struct Answer {
     stream: TcpStream,
     deadline: Instant,
 }
 
-/// Connects as [`connect`] does, and sends the question.
-pub(super) fn ask(place: &str, port: u16, question: &[u8]) -> Result<Answer> {
+/// Connects and sends the request.
+pub(super) fn request(place: &str, port: u16, text: &[u8]) -> Result<Answer> {
     let mut stream = connect(place, port)?;
-    stream.write_all(question).with_context(|| format!("asking {place}"))?;
+    stream.write_all(text).with_context(|| format!("sending a request to {place}"))?;
     Ok(Answer { stream, deadline: Instant::now() + TIMEOUT })
 }
 
@@ -54,9 +54,9 @@ impl Read for Answer {
     }
 }
 
-/// memcached's `stats`.
+/// Reads memcached's `stats`.
 pub(super) fn memcached(place: &str) -> Result<Values> {
-    let answer = ask(place, 11_211, b"stats\r\n")?;
+    let answer = request(place, 11_211, b"stats\r\n")?;
     let mut values = Values::new();
     for line in BufReader::new(answer.take(ANSWER_BYTES_MAX)).lines().take(LINES_MAX) {
         let line = line.with_context(|| format!("reading {place}"))?;
@@ -66,15 +66,15 @@ pub(super) fn memcached(place: &str) -> Result<Values> {
                 values.insert(name.to_owned(), value.unwrap_or_default().to_owned());
             }
             (Some("END"), None, None) => return Ok(values),
-            _ => bail!("{place}: no answer of memcached's: {line}"),
+            _ => bail!("{place}: not an answer of memcached: {line}"),
         }
     }
     bail!("{place}: an answer without end")
 }
 
-/// Redis's `INFO`: a bulk string, `$` and its length in a line of its own.
+/// Reads Redis's `INFO`: a bulk string with `$` and its length on the first line.
 pub(super) fn redis(place: &str) -> Result<Values> {
-    let answer = ask(place, 6_379, b"*1\r\n$4\r\nINFO\r\n")?;
+    let answer = request(place, 6_379, b"*1\r\n$4\r\nINFO\r\n")?;
     let mut reader = BufReader::new(answer.take(ANSWER_BYTES_MAX));
     let mut head = String::new();
     reader.read_line(&mut head).with_context(|| format!("reading {place}"))?;
@@ -95,12 +95,12 @@ fn number(values: &Values, name: &str) -> f64 {
     values.get(name).and_then(|value| finite(value)).unwrap_or_default()
 }
 
-/// A number as JSON can hold it: no infinity, no NaN.
+/// A number that JSON can represent: neither infinite nor NaN.
 pub(super) fn finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Gets without a result are requests to the database; memcached does not know who filled the value afterwards.
+/// A get without a result becomes a request to the database. memcached does not know who stored the value afterwards.
 pub(super) fn memcached_cache(values: &Values) -> Cache {
     Cache {
         hits: number(values, "get_hits"),
@@ -113,7 +113,7 @@ pub(super) fn memcached_cache(values: &Values) -> Cache {
     }
 }
 
-/// The same for Redis; its entries stand by database, as `db0:keys=5,expires=0`.
+/// The same for Redis. Its entries are listed by database, as `db0:keys=5,expires=0`.
 pub(super) fn redis_cache(values: &Values) -> Cache {
     let keys = |(name, value): (&String, &String)| {
         let database = name.strip_prefix("db")?;
@@ -143,7 +143,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let dripping = std::thread::spawn(move || {
             let (mut peer, _) = listener.accept().unwrap();
-            // It ends eventually; the wait for this has no deadline.
+            // It ends eventually. The wait for this has no deadline.
             (0..100).all(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 peer.write_all(b"x").is_ok()

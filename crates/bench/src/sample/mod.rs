@@ -1,8 +1,8 @@
-//! The cost of a round, measured from outside: processor time and memory of processes, counters of caches, the machine.
+//! The costs of a round, measured from outside: processor time and memory of processes, counters of caches, the machine.
 //!
-//! On a noisy machine throughput says little and processor time per query says much. So the servers' own time is read from `/proc`, with all
-//! processes that belong to them (`family`), for every server on this machine that is found by its listening port (`sockets`). The time of other
-//! processes is recorded too, so that a disturbed round can be recognised.
+//! On a noisy machine throughput is less reliable than processor time per query. So the servers' own time is read from `/proc`, with all their
+//! processes (`family`), for every server on this machine that is found by its listening port (`sockets`). The time of other processes is recorded
+//! too, so that a disturbed round can be recognised.
 
 mod counters;
 mod family;
@@ -25,27 +25,27 @@ pub use observer::Observer;
 /// A process of this machine that is sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
-    /// What its figures are listed under: the program's name (`postgres`, `freshet`, `memcached` …), unique in a run.
+    /// The name in the figures: the program's name (`postgres`, `freshet`, `memcached` …), unique in a run.
     pub name: String,
-    /// The one that listens; its descendants count with it.
+    /// The process that listens. Its descendants count with it.
     pub pid: u32,
 }
 
-/// What was seen of a round.
+/// The observations of a round.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// By name of the process; `client` is this program.
+    /// Usage by process name. `client` is this program.
     pub processes: BTreeMap<String, Usage>,
-    /// Cores' worth of processor time that others took.
+    /// Processor time of other processes, in cores.
     pub others: f64,
-    /// What the target's counters counted.
+    /// The target's counters over the measured interval.
     pub cache: Option<Cache>,
-    /// Once a second.
+    /// A sample for each second.
     pub series: Vec<Sample>,
 }
 
-/// The processes of this machine that listen where the targets are, and where their look-aside caches are, each once. Those
-/// of other machines, and those that may not be looked at, are left out. Of several of one name the later ones get a number.
+/// The processes of this machine that listen at the addresses of the targets and of their look-aside caches, each once. Processes of other machines,
+/// and those that may not be read, are left out. If several have the same name, the later ones get a number.
 pub fn processes(targets: &[Target]) -> Vec<Process> {
     let lookaside = |target: &Target| {
         let place = target.lookaside.as_ref()?;
@@ -56,7 +56,7 @@ pub fn processes(targets: &[Target]) -> Vec<Process> {
     let places = targets.iter().flat_map(|target| [target.address(), lookaside(target)]);
     for (host, port) in places.flatten() {
         let Some(pid) = sockets::listener(&host, port) else { continue };
-        // A server inside this program is the client's own time.
+        // A server in this program's process is part of the client's own time.
         if pid == std::process::id() || found.iter().any(|process| process.pid == pid) {
             continue;
         }

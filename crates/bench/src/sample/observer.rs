@@ -1,8 +1,8 @@
-//! Samples one round, from a thread of its own.
+//! Samples one round on a separate thread.
 //!
-//! Processor time is read when the marks are called. The client's own is read last at the start and first at the end, so that it does not include
-//! reading the others. Slower readings are left to the thread: counters, which a cache may return slowly, and memory, for which the kernel walks all
-//! pages of the servers, once, after the measured interval.
+//! Processor time is read when the marks are called. The client's own is read first at both, since reading all of `/proc` takes a while. Slower
+//! readings are left to the thread: counters, which a cache may return slowly, and memory, for which the kernel walks all pages of the servers, once,
+//! after the measured interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -21,10 +21,10 @@ use crate::target::Target;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What this program is listed under.
+/// This program's name in the figures.
 const CLIENT: &str = "client";
 
-/// Samples one round: made before it starts, and told by [`Marks`] when the measured interval begins and ends.
+/// Samples one round. It is created before the round starts, and [`Marks`] tell it the measured interval.
 #[derive(Debug)]
 pub struct Observer {
     processes: Vec<Process>,
@@ -51,7 +51,7 @@ struct Times {
     machine: Ticks,
 }
 
-/// What the thread saw.
+/// The observations of the thread.
 #[derive(Debug, Default)]
 struct Seen {
     begin: Option<Cache>,
@@ -61,7 +61,7 @@ struct Seen {
 }
 
 impl Observer {
-    /// Begins to sample.
+    /// Starts the thread.
     pub fn start(target: &Target, processes: &[Process]) -> Result<Arc<Self>> {
         let reader = Reader::new(target)?;
         let own = target.address().and_then(|(host, port)| sockets::listener(&host, port));
@@ -72,7 +72,7 @@ impl Observer {
         Ok(Arc::new(Self { processes, times: Mutex::default(), orders, seen, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Ends it, once; a second time is an error. Without both marks there is nothing but the series.
+    /// Ends the thread. A second call is an error. Without both marks only the series is returned.
     pub fn finish(&self) -> Result<Observed> {
         let _ = self.orders.send(Order::Finish);
         let thread = lock(&self.thread).take().context("the round is over")?;
@@ -109,9 +109,9 @@ impl Observer {
 
 impl Marks for Observer {
     fn begin(&self) {
-        // Without waiting: a mark in a queue would be late. The queue has room for all orders.
+        // The call must not wait, since a mark in a queue would be late. The queue has space for all orders.
         let _ = self.orders.try_send(Order::Begin);
-        // The client first, as at the end: looking at all of /proc takes a while, in which the load runs on.
+        // The client is read first, as at the end: the load continues while all of /proc is read.
         let (at, client, machine) = (Instant::now(), client(), family::machine());
         self.mark(0, Times { at, client, machine, processes: self.family_times() });
     }
@@ -124,7 +124,7 @@ impl Marks for Observer {
 }
 
 impl Observer {
-    /// The counters at the beginning have been read.
+    /// Waits until the counters at the beginning have been read.
     #[cfg(test)]
     pub(super) fn has_begun(&self) -> bool {
         lock(&self.seen).begin.is_some()
@@ -139,7 +139,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This program alone: what it started is listed by itself, if it is a target.
+/// This program without its children. Those that are targets are listed separately.
 fn client() -> Ticks {
     process::Process::read(std::process::id()).map(|process| process.own).unwrap_or_default()
 }
@@ -149,7 +149,7 @@ fn since(end: Ticks, begin: Ticks) -> Ticks {
     Ticks { user: end.user.saturating_sub(begin.user), system: end.system.saturating_sub(begin.system) }
 }
 
-/// Counts in between; a cache that was started anew in between has counted from 0. Gauges as they were at the end.
+/// The counts between two readings. If the cache was restarted meanwhile, it has counted from 0. Gauges are as at the end.
 fn counted(begin: &Cache, end: &Cache) -> Cache {
     let anew = end.hits < begin.hits || end.fills < begin.fills || end.passed < begin.passed;
     let begin = if anew { Cache::default() } else { *begin };
@@ -163,11 +163,11 @@ fn counted(begin: &Cache, end: &Cache) -> Cache {
     }
 }
 
-/// The thread's own part.
+/// The state of the thread.
 struct Watch {
     name: String,
     reader: Option<Reader>,
-    /// The target's own process.
+    /// Id of the target's own process.
     own: Option<u32>,
     processes: Vec<Process>,
     seen: Arc<Mutex<Seen>>,
@@ -194,7 +194,7 @@ impl Watch {
                     let cache = self.counters().unwrap_or_default();
                     let memory = self.own.map_or(0, family::resident);
                     lock(&self.seen).series.push(Sample { at, cache, memory });
-                    // Samples that a slow target made late are left out, not made up for.
+                    // Samples missed because of a slow target are skipped, not made up for.
                     while next <= Instant::now() {
                         next += EVERY;
                     }
@@ -209,7 +209,7 @@ impl Watch {
         self.processes.iter().map(of).chain([client]).collect()
     }
 
-    /// None if there are none, or they cannot be read now: no reason to end a run.
+    /// None if there are no counters, or if they cannot be read now, which does not end a run.
     fn counters(&mut self) -> Option<Cache> {
         match self.reader.as_mut()?.read() {
             Ok(cache) => Some(cache),
@@ -221,7 +221,7 @@ impl Watch {
     }
 }
 
-/// Once for each target in the life of this program: a run has many rounds.
+/// Warns once for each target in the life of this program, since a run has many rounds.
 fn warn_once(target: &str, error: &anyhow::Error) {
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if lock(&WARNED).insert(target.to_owned()) {

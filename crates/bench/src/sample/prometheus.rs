@@ -1,25 +1,25 @@
 //! Counters in Prometheus's text format, over plain HTTP.
 //!
-//! Version 1.0 of HTTP, so that the answer comes whole and the connection ends with it. Both the wait and the answer are bounded, since any server
-//! may be at the address.
+//! It uses HTTP 1.0, so that the answer is not chunked and the server closes the connection after it. Time and length of the answer are limited,
+//! since any server may be at the address.
 
 use std::io::Read as _;
 
 use anyhow::{Context, Result, ensure};
 
-use super::lines::{ask, finite};
+use super::lines::{finite, request};
 use crate::result::Cache;
 
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
-/// What a GET of `http://host:port/path` answers.
+/// The answer to a GET of `http://host:port/path`.
 pub(super) fn get(url: &str) -> Result<String> {
-    let rest = url.strip_prefix("http://").with_context(|| format!("{url} is no http:// URL"))?;
+    let rest = url.strip_prefix("http://").with_context(|| format!("{url} is not an http:// URL"))?;
     let (place, path) =
         rest.split_once('/').map_or((rest, "metrics".to_owned()), |(place, path)| (place, path.to_owned()));
-    let question = format!("GET /{path} HTTP/1.0\r\nHost: {place}\r\n\r\n");
+    let text = format!("GET /{path} HTTP/1.0\r\nHost: {place}\r\n\r\n");
     let mut answer = Vec::new();
-    ask(place, 80, question.as_bytes())?
+    request(place, 80, text.as_bytes())?
         .take(ANSWER_BYTES_MAX)
         .read_to_end(&mut answer)
         .with_context(|| format!("reading {url}"))?;
@@ -30,18 +30,18 @@ pub(super) fn get(url: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// The counters of a cache; series of one name are added up. What is not there is 0, but somebody else's page, without any of
-/// hits, fills and passed, is an error, and so is a figure that is not finite.
+/// The counters of a cache. Series with the same name are added up, and missing ones are 0. A page without any of hits, fills and passed is an error,
+/// and so is a figure that is not finite.
 pub(super) fn parse(text: &str) -> Result<Cache> {
     let (mut cache, mut known) = (Cache::default(), false);
     for line in text.lines() {
         let Some((name, labels, value)) = series(line) else { continue };
-        // BEGIN, COMMIT and writes could be no hits, and other caches do not count them as misses.
+        // BEGIN, COMMIT and writes cannot be hits, and other caches do not count them as misses.
         if labels.contains("reason=\"not_select\"") {
             continue;
         }
         if name == "freshet_stream_age_seconds" {
-            // Infinite before there is a proof, and once it is lost.
+            // It is infinite before there is a proof, and after the proof is lost.
             cache.age = finite(value);
             continue;
         }
@@ -58,12 +58,12 @@ pub(super) fn parse(text: &str) -> Result<Cache> {
         *figure += finite(value).with_context(|| format!("{name} is {value}"))?;
         known |= matches!(name, "freshet_hits_total" | "freshet_fills_total" | "freshet_passed_total");
     }
-    ensure!(known, "no counters of a cache that is known here");
+    ensure!(known, "no counters of a known cache");
     Ok(cache)
 }
 
-/// Name, labels and value of `name{labels} value timestamp`, where labels and timestamp may be missing. No label of the series that are
-/// read has a brace in its value.
+/// Name, labels and value of `name{labels} value timestamp`. Labels and timestamp may be missing. The series used here have no brace in a label's
+/// value.
 pub(crate) fn series(line: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = line.split_at(line.find(['{', ' ', '\t'])?);
     let (labels, behind) = rest.strip_prefix('{').map_or(Some(("", rest)), |labelled| labelled.split_once('}'))?;
@@ -97,7 +97,7 @@ mod tests {
     fn what_says_nothing_of_a_cache_is_an_error() {
         let error = |text| parse(text).unwrap_err().to_string();
         for text in ["", "no metrics at all", "up 1\nother_hits_total 4\n", "freshet_entries 5\n"] {
-            assert_eq!(error(text), "no counters of a cache that is known here", "{text:?}");
+            assert_eq!(error(text), "no counters of a known cache", "{text:?}");
         }
         assert_eq!(error("freshet_fills_total 1\nfreshet_hits_total NaN\n"), "freshet_hits_total is NaN");
         assert_eq!(error("freshet_hits_total +Inf 5\n"), "freshet_hits_total is +Inf");
@@ -110,7 +110,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = [0; 4];
             stream.read_exact(&mut request).unwrap();
-            // Read all of it, or closing would reset the connection.
+            // The whole request is read, since closing earlier would reset the connection.
             let mut rest = [0; 1024];
             let _ = stream.read(&mut rest);
             stream.write_all(answer.as_bytes()).unwrap();

@@ -1,8 +1,8 @@
-//! The process on this machine that listens at an address: from `/proc/net/tcp` (proc(5)) to the socket's inode, and from there to the process that
-//! has it open.
+//! Finds the process on this machine that listens at an address: from `/proc/net/tcp` (proc(5)) to the socket's inode, and from there to the process
+//! that has it open.
 //!
-//! Servers that fork let their children inherit the socket, so many have it open; the one that opened it is the one whose parent has not. Sockets of
-//! other users' processes are visible to root only, those in another network namespace (a container's forwarder) not at all.
+//! Servers that fork let their children inherit the socket, so many processes have it open. The one that opened it is the one whose parent does not
+//! have it. Sockets of other users' processes are visible to root only. Those in another network namespace (a container's forwarder) are not visible.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -11,7 +11,7 @@ use freshet_testbed::process;
 use procfs::net::TcpState;
 use procfs::process::FDTarget;
 
-/// The process that listens there, if it is one of this machine and can be seen.
+/// The process that listens at the address, if it is on this machine and visible.
 pub(super) fn listener(host: &str, port: u16) -> Option<u32> {
     let addresses: Vec<IpAddr> = (host, port).to_socket_addrs().ok()?.map(|address| address.ip()).collect();
     let here: Vec<IpAddr> = addresses.into_iter().filter(|address| is_here(*address)).collect();
@@ -25,7 +25,7 @@ pub(super) fn listener(host: &str, port: u16) -> Option<u32> {
     opener(&holders(&listening.map(|socket| socket.inode).collect()))
 }
 
-/// An address of this machine is one that a socket can be bound to.
+/// An address is one of this machine if a socket can be bound to it.
 fn is_here(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
@@ -43,18 +43,18 @@ fn holders(inodes: &BTreeSet<u64>) -> Vec<process::Process> {
     process::all().unwrap_or_default().into_iter().filter(holds).collect()
 }
 
-/// Of those that have a socket open, the one that opened it: its parent has not, or is another program (a service manager
-/// that hands sockets to its services).
+/// Of the processes that have a socket open, the one that opened it. Its parent does not have the socket, or is another program (a service manager
+/// that passes sockets to its services).
 fn opener(holders: &[process::Process]) -> Option<u32> {
     let parent = |child: &process::Process| holders.iter().find(|holder| holder.pid == child.parent);
     let first =
         |child: &&process::Process| parent(child).is_none_or(|parent| program(parent.pid) != program(child.pid));
     let first: Vec<u32> = holders.iter().filter(first).map(|process| process.pid).collect();
-    // Of a service manager and its service the service.
+    // Of a service manager and its service, the service.
     first.iter().copied().filter(|pid| *pid != 1).min().or(first.first().copied())
 }
 
-/// The program's name, of up to 15 bytes: `comm` in proc(5).
+/// The program's name, up to 15 bytes: `comm` in proc(5).
 pub(super) fn program(pid: u32) -> String {
     process::opened(pid).and_then(|process| Ok(process.stat()?.comm)).unwrap_or_default()
 }

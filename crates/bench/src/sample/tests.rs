@@ -1,4 +1,4 @@
-//! The observer over real processes.
+//! The observer on real processes.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use super::*;
 use crate::load::Marks as _;
 use crate::result::TargetInfo;
 
-/// A server of an installed program on a port of its own; killed when dropped. None if it is not installed.
+/// A server on its own port, killed when dropped. None if it is not installed.
 struct Server {
     child: Child,
     port: u16,
@@ -58,7 +58,7 @@ impl Drop for Server {
     }
 }
 
-/// Sends lines and waits for as many answers.
+/// Sends lines and waits for this many answers.
 fn say(port: u16, text: &str, answers: usize) {
     use std::io::{BufRead as _, BufReader, Write as _};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -138,11 +138,11 @@ fn postgresql_is_one_process_whatever_it_forks() {
     assert!(info.version.starts_with("PostgreSQL ") && info.settings.contains_key("fsync"), "{info:?}");
     assert_eq!((info.process.as_deref(), info.url.contains(server.password())), (Some("postgres"), false));
 
-    // Its metrics are not there: no reason to end anything.
+    // The metrics are missing, which must not end the run.
     target.counters = Some(crate::target::Counters::Prometheus("http://127.0.0.1:1/metrics".to_owned()));
     let observer = Observer::start(&target, &found).unwrap();
     observer.begin();
-    // The backend burns time, and ends before the interval does.
+    // The backend uses processor time and ends before the interval does.
     server.psql("SELECT count(*) FROM generate_series(1, 3000000)").unwrap();
     observer.end();
     let observed = observer.finish().unwrap();

@@ -1,4 +1,4 @@
-//! The arguments of a sizing.
+//! The options of a sizing.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,48 +13,48 @@ use crate::result::Method;
 use crate::target::Target;
 use crate::workload::WorkloadArgs;
 
-/// Of what, and how it is checked.
+/// The workload, the targets and the check.
 #[derive(Clone, Debug, Args)]
 pub struct SizingArgs {
     #[command(flatten)]
     pub(super) workload: WorkloadArgs,
-    /// NAME=URL of a target, as for `run`; the first is the database itself, which is asked for the sizes of answers
+    /// NAME=URL of a target, as for `run`; the first is the database itself, from which the sizes of answers are read
     #[arg(long = "target", required = true)]
     pub(super) targets: Vec<Target>,
-    /// NAME=COMMAND that starts a cache, with {size} or {mib} in it, as for `run`. Without one nothing is checked
+    /// NAME=COMMAND that starts a cache, with {size} or {mib} in it, as for `run`; without it the prediction is not checked
     #[arg(long = "start", value_parser = crate::run_args::name_and_command)]
     pub(super) starts: Vec<(String, String)>,
     /// Reads in the trace
     #[arg(long, default_value_t = 1_000_000)]
     pub(super) accesses: usize,
-    /// Share of the questions that is looked at  [default: so many that 20,000 answers are asked for]
+    /// Share of the distinct reads in the sample [default: enough for 20,000 answers]
     #[arg(long)]
     pub(super) sample: Option<f64>,
-    /// Bytes that an entry takes beside its answer  [default: measured by a run with room for all; 900 without --start]
+    /// Bytes of an entry in addition to its answer [default: measured by a run with enough memory for all; 900 without --start]
     #[arg(long)]
     pub(super) overhead: Option<f64>,
-    /// Connections of the runs that check
+    /// Connections of the runs that check the prediction
     #[arg(long, default_value_t = 16)]
     pub(super) connections: usize,
-    /// Before the measured interval of these runs: they fill their caches
+    /// Warm-up of these runs, which fills their caches
     #[arg(long, default_value = "5s")]
     warm_up: Span,
-    /// The measured interval of these runs
+    /// Measured interval of these runs
     #[arg(long, default_value = "5s")]
     time: Span,
-    /// How statements are sent in them
+    /// How statements are sent in these runs
     #[arg(long, value_enum, default_value = "prepared")]
     pub(super) protocol: Protocol,
-    /// Of the random numbers
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Where the JSON document goes, and beside it the Markdown  [default: sizing-WORKLOAD-TIME.json]
+    /// Path of the JSON document; the Markdown is written next to it [default: sizing-WORKLOAD-TIME.json]
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Also write a page of HTML
+    /// Also write an HTML page
     #[arg(long)]
     pub(super) html: Option<PathBuf>,
-    /// What is written down as the command line, if it is not the program's own.
+    /// The command line to record, if it differs from the program's own.
     #[arg(skip)]
     pub(crate) command: Option<Vec<String>>,
 }
@@ -73,8 +73,11 @@ impl SizingArgs {
         ensure!(!self.time.0.is_zero() && self.connections > 0, "--time and --connections are more than 0");
         for (name, command) in &self.starts {
             let sized = command.contains("{size}") || command.contains("{mib}");
-            ensure!(sized, "--start {name}=…: there is no {{size}} or {{mib}} in it");
-            ensure!(self.targets.iter().skip(1).any(|target| target.name == *name), "--start {name}=…: no such cache");
+            ensure!(sized, "--start {name}=… has no {{size}} or {{mib}}");
+            ensure!(
+                self.targets.iter().skip(1).any(|target| target.name == *name),
+                "--start {name}=…: there is no such target"
+            );
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The curve over sizes, and its knee: from there on more memory gains less than it costs.
+//! The curve over sizes, and its knee: beyond the knee, more memory gains less than it costs.
 
 use super::distance::Distances;
 use super::document::Point;
@@ -6,19 +6,19 @@ use super::document::Point;
 /// Points of a curve.
 const POINTS: u32 = 60;
 
-/// A curve that is never further than this above the line from its beginning to its end has no knee: each byte is worth the same.
+/// If no point of the curve is further than this above the straight line between its ends, the curve has no knee: each byte has the same value.
 const BEND_MIN: f64 = 0.05;
 
-/// From nothing to where nothing is gained.
+/// Points from zero to the size beyond which nothing is gained.
 pub(super) fn points(distances: &Distances) -> Vec<Point> {
     let end = distances.enough();
-    // Squares, since the first bytes gain most.
+    // Sizes grow with the square of the step, since the first bytes gain most.
     let sizes = (0..=POINTS).map(|step| end * (f64::from(step) / f64::from(POINTS)).powi(2));
     sizes.map(|size| Point { bytes: size, miss_ratio: 1.0 - distances.hit_ratio(size) }).collect()
 }
 
-/// The point furthest above the line from the first to the last: the knee of Satopää et al., "Finding a 'kneedle' in a haystack" (2011), for a
-/// curve that only rises. None if it does not bend.
+/// The point furthest above the straight line from the first to the last point. It is the knee of Satopää et al., "Finding a 'kneedle' in a haystack"
+/// (2011), for a curve that only rises. None if the curve is nearly straight.
 pub(super) fn knee(points: &[Point]) -> Option<f64> {
     let (first, last) = (points.first()?, points.last()?);
     let (width, height) = (last.bytes - first.bytes, first.miss_ratio - last.miss_ratio);
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_knee_is_where_the_curve_bends() {
-        // Steep up to 20, flat behind.
+        // Steep up to 20, flat beyond.
         let bent = curve(|size| if size <= 20.0 { 1.0 - size * 0.04 } else { 0.2 - (size - 20.0) * 0.001 });
         assert_eq!(knee(&bent), Some(20.0));
         assert_eq!(knee(&curve(|size| 1.0 - size / 100.0)), None);

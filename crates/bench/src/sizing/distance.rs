@@ -1,37 +1,39 @@
-//! The hits of a cache of any size, from one pass over a trace.
+//! The hits of an LRU cache of any size, from one pass over a trace.
 //!
-//! An LRU cache contains the latest requested results, up to its size. So an access is a hit if all results requested since the same key's last
-//! access, this key included, fit: the *reuse distance*, here in bytes (Mattson et al., "Evaluation techniques for storage hierarchies", 1970). A
-//! tree of sums over the times of last accesses gives each distance in logarithmic time (Bennett and Kruskal, "LRU stack processing", 1975).
+//! An LRU cache contains the most recently requested results, up to its size. An access is a hit if all results requested since the last access to
+//! the same key, this key included, fit in the cache. Their total size is the *reuse distance*, here in bytes (Mattson et al., "Evaluation techniques
+//! for storage hierarchies", 1970). A tree of sums over the times of last accesses gives each distance in logarithmic time (Bennett and Kruskal, "LRU
+//! stack processing", 1975).
 //!
-//! For a long trace a sample of the *keys* is enough: those whose hash is below a threshold, at a fixed rate, with all of their accesses. Their
-//! distances are those of the whole trace times the rate (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS",
-//! FAST 2015). A hot key that happens to be in the sample or not changes the count of accesses; the difference from the expected count is taken as
-//! accesses of distance zero, which is the paper's SHARDS-adj.
+//! For a long trace a sample of the *keys* is enough: those whose hash is below a threshold, with all of their accesses. The distances in the whole
+//! trace are the distances in the sample divided by the sampling rate (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with
+//! SHARDS", FAST 2015). A hot key may be in the sample or not, which changes the number of accesses. The difference from the expected number is
+//! counted as accesses with distance zero, which is the paper's SHARDS-adj.
 
 use std::collections::HashMap;
 
 use crate::random::Random;
 
-/// Whether a key, itself a hash, is in a sample of that rate.
+/// Whether a key, which is a hash, is in a sample with this rate.
 pub fn sampled(key: u64, rate: f64) -> bool {
-    // Another hash than the key's own, so that samples do not follow what keys were hashed from.
+    // The key is hashed again, so that the sample does not depend on the data from which the key was made.
     rate >= 1.0 || Random::new(key).fraction() < rate
 }
 
-/// The hits of all sizes.
+/// The reuse distances, which give the hits of all sizes.
 #[derive(Clone, Debug, Default)]
 pub struct Distances {
-    /// In bytes of the whole trace, ascending.
+    /// Reuse distances in bytes of the whole trace, ascending.
     bytes: Vec<f64>,
-    /// Accesses of the sample that should have been there, in the part that counts.
+    /// Expected number of sampled accesses after the warm-up.
     expected: f64,
-    /// That were there.
+    /// Actual number of sampled accesses after the warm-up.
     counted: u64,
 }
 
 impl Distances {
-    /// Of a trace of keys whose sizes `bytes` tells, at a rate from above 0 to 1. The first `warm` accesses fill the cache and are not counted.
+    /// Computes the distances of a trace of keys with sizes `bytes`, at a rate above 0 and at most 1. The first `warm` accesses fill the cache and do
+    /// not count.
     pub fn of(trace: impl ExactSizeIterator<Item = u64>, bytes: impl Fn(u64) -> u64, rate: f64, warm: usize) -> Self {
         let mut found = Self { expected: trace.len().saturating_sub(warm) as f64 * rate, ..Self::default() };
         let mut last: HashMap<u64, (usize, u64)> = HashMap::new();
@@ -53,7 +55,7 @@ impl Distances {
         found
     }
 
-    /// Share of the accesses that a cache of so many bytes would have hit.
+    /// Hit ratio of a cache of this size in bytes.
     pub fn hit_ratio(&self, size: f64) -> f64 {
         let hits = self.bytes.partition_point(|distance| *distance <= size) as f64;
         if self.expected <= 0.0 {
@@ -62,13 +64,13 @@ impl Distances {
         ((hits + self.expected - self.counted as f64) / self.expected).clamp(0.0, 1.0)
     }
 
-    /// The size from which on nothing is gained.
+    /// The size beyond which nothing is gained.
     pub fn enough(&self) -> f64 {
         self.bytes.last().copied().unwrap_or_default()
     }
 }
 
-/// Sums over places, each of which changes: a tree of Fenwick's.
+/// Sums over changing values: a Fenwick tree.
 struct Sums(Vec<u64>, u64);
 
 impl Sums {
@@ -94,7 +96,7 @@ impl Sums {
         }
     }
 
-    /// Of all places behind this one.
+    /// The sum of the values after this place.
     fn behind(&self, place: usize) -> u64 {
         let (mut at, mut up_to) = (place + 1, 0);
         while at > 0 {
@@ -114,7 +116,7 @@ mod tests {
         100 + key % 7 * 50
     }
 
-    /// A cache that keeps a list in the order of last use, and forgets from its end.
+    /// A cache with a list in the order of last use, which evicts from the end of the list.
     fn simulated(trace: &[u64], capacity: u64, warm: usize) -> f64 {
         let (mut stack, mut hits) = (Vec::<u64>::new(), 0);
         for (place, key) in trace.iter().enumerate() {
@@ -123,7 +125,7 @@ mod tests {
                 above += size(*held);
                 held == key
             });
-            // What lies above it, and it itself, must fit.
+            // It is a hit if the key and everything used after it fit in the cache.
             if found.is_some() && above <= capacity && place >= warm {
                 hits += 1;
             }
@@ -163,7 +165,7 @@ mod tests {
         assert!(Distances::default().hit_ratio(1.0) < 1e-9);
     }
 
-    /// The paper's figure for its own traces is a mean error of 0.01 at rates of 0.01 with some million keys; here 0.1 of 20,000.
+    /// The paper reports a mean error of 0.01 for its own traces, with a rate of 0.01 and some million keys. Here the rate is 0.1, with 20,000 keys.
     #[test]
     fn a_sample_of_the_keys_comes_close() {
         for distribution in ["zipf:1", "uniform"] {

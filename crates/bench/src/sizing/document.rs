@@ -9,10 +9,10 @@ use crate::result::Run;
 /// Version of the document's form.
 pub const SCHEMA: u32 = 1;
 
-/// What was found.
+/// A sizing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sizing {
-    /// [`SCHEMA`]; by this name the document is told from others.
+    /// [`SCHEMA`]. The field's name identifies the document as a sizing.
     pub sizing: u32,
     /// The workload.
     pub workload: String,
@@ -20,72 +20,72 @@ pub struct Sizing {
     pub settings: BTreeMap<String, String>,
     /// The arguments, with passwords removed.
     pub command: Vec<String>,
-    /// What the curve was made of.
+    /// The trace from which the curve was computed.
     pub trace: Trace,
-    /// Bytes of an entry beside its answer's values.
+    /// Memory of an entry in addition to the values of its answer.
     pub overhead: Overhead,
-    /// Miss ratio by size, from nothing to where nothing is gained.
+    /// Miss ratio by size, from zero to the size beyond which nothing is gained.
     pub curve: Vec<Point>,
-    /// Where it bends, in bytes; none if it does not.
+    /// The knee of the curve in bytes. None if the curve is nearly straight.
     pub knee: Option<f64>,
-    /// Predictions and what runs at those sizes measured.
+    /// Predictions and measurements at the same sizes.
     pub checks: Vec<Check>,
-    /// The runs themselves.
+    /// The runs that measured them.
     pub runs: Vec<Run>,
 }
 
 /// A trace of accesses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trace {
-    /// Reads in it.
+    /// Number of reads.
     pub accesses: u64,
-    /// The first of them, which only fill the cache.
+    /// Number of the first reads, which only fill the cache.
     pub warm: u64,
-    /// Different questions.
+    /// Number of distinct reads.
     pub distinct: u64,
-    /// Share of the questions whose accesses were looked at.
+    /// Share of the distinct reads in the sample.
     pub rate: f64,
-    /// Of these, answers whose sizes were read from the database.
+    /// Number of sampled reads whose answer sizes were read from the database.
     pub answers: u64,
-    /// Average bytes of an answer as it is sent, over the different questions.
+    /// Average size of an answer in the protocol, over the distinct reads.
     pub answer_bytes: f64,
 }
 
-/// What an entry takes beside its answer.
+/// Memory of an entry in addition to its answer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Overhead {
     /// Bytes.
     pub bytes: f64,
-    /// It was measured: bytes by entries of a cache that held all of it; otherwise it was given or assumed.
+    /// Whether it was measured: bytes divided by entries of a cache that held all answers. Otherwise it was given or assumed.
     pub measured: bool,
 }
 
 /// A point of the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Size.
+    /// Cache size.
     pub bytes: f64,
     /// Share of accesses that miss.
     pub miss_ratio: f64,
 }
 
-/// A run at a size.
+/// A run with a cache size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Check {
-    /// Which: `knee`, `half of it`.
+    /// Name of the size: `knee`, `half of it`.
     pub name: String,
     /// The cache.
     pub target: String,
-    /// What it was started with, bytes.
+    /// The size with which the cache was started, in bytes.
     pub size: u64,
-    /// Bytes of entries that it held at the end.
+    /// Bytes of the entries at the end.
     pub held: f64,
-    /// Entries at the end.
+    /// Number of entries at the end.
     pub entries: f64,
-    /// Predicted for the size, for as many accesses as the run made.
+    /// Predicted hit ratio for the size, for as many accesses as the run made.
     pub predicted: f64,
-    /// Predicted for the bytes that it held.
+    /// Predicted hit ratio for the bytes of the entries.
     pub predicted_held: f64,
-    /// As the cache counted.
+    /// Measured hit ratio, by the cache's counters.
     pub measured: f64,
 }

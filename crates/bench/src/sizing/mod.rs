@@ -1,8 +1,8 @@
-//! `freshet-bench sizing`: the memory that a cache needs for a workload, and the reliability of this prediction.
+//! `freshet-bench sizing`: predicts the memory that a cache needs for a workload, and checks the prediction.
 //!
-//! A trace of the workload's reads gives the hit ratio of every size at once (`distance`), and its curve a knee (`curve`). This assumes an LRU cache
-//! whose entries need their answers and a fixed overhead; a real cache has another eviction policy and needs memory for other things. So two runs of
-//! the real cache check the prediction, at the knee and at half of it. The report has predicted and measured values beside each other: for the memory
+//! A trace of the workload's reads gives the hit ratio of every size at once (`distance`), and the curve a knee (`curve`). This assumes an LRU cache
+//! whose entries need their answers and a fixed overhead. A real cache has another eviction policy and needs memory for other things. So runs of the
+//! real cache check the prediction at the knee and at half of it. The report shows predicted and measured values next to each other: for the memory
 //! limit, and for the memory of the entries.
 
 mod args;
@@ -27,11 +27,11 @@ use crate::run::{self, Plan};
 use crate::workload::Workload;
 use trace::Accesses;
 
-/// Of an entry beside its answer, where it was not measured: about what one of Freshet's with one tag takes.
+/// Assumed bytes of an entry in addition to its answer, if not measured: about those of Freshet's entries with one tag.
 const OVERHEAD: f64 = 900.0;
-/// Runs are started with whole numbers of these.
+/// Cache sizes of runs are multiples of this.
 const MIB: u64 = 1 << 20;
-/// Accesses of a check that are followed; a run may make more, which would say the same.
+/// The most accesses with which a run is predicted. More accesses would not change the prediction.
 const CHECKED_MAX: f64 = 20e6;
 
 struct Bench<'a> {
@@ -42,7 +42,7 @@ struct Bench<'a> {
     stop: Arc<AtomicBool>,
 }
 
-/// Makes the curve, checks it, and writes it down.
+/// Computes the curve, checks it, and writes the document.
 pub async fn run(args: SizingArgs) -> Result<()> {
     args.check()?;
     let stop = run::stop_on_interrupt();
@@ -108,7 +108,7 @@ impl Bench<'_> {
         })
     }
 
-    /// As typed; or what a cache that has room for all says that its entries take.
+    /// The given overhead, or the one measured in a cache with enough memory for all entries.
     async fn overhead(&self, accesses: &Accesses, runs: &mut Vec<Run>) -> Result<Overhead> {
         if let Some(bytes) = self.args.overhead {
             return Ok(Overhead { bytes, measured: false });
@@ -116,7 +116,7 @@ impl Bench<'_> {
         if self.args.starts.is_empty() {
             return Ok(Overhead { bytes: OVERHEAD, measured: false });
         }
-        // Half of a cache's memory may go to other things than entries, and entries may take more than is assumed.
+        // A cache may use half of its memory for other things than entries, and entries may be larger than assumed.
         let all = accesses.distinct as f64 * (accesses.answer_bytes() + OVERHEAD);
         let run = self.run(whole_mib(4.0 * all).max(16 * MIB)).await?;
         let held = self.caches(&run).into_iter().find(|(_, cache)| cache.entries > 0.0);
@@ -126,7 +126,7 @@ impl Bench<'_> {
         Ok(Overhead { bytes, measured: true })
     }
 
-    /// All targets, with caches of that size.
+    /// Measures all targets with caches of this size.
     async fn run(&self, size: u64) -> Result<Run> {
         ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
         let started = |name: &String| self.args.starts.iter().any(|(known, _)| known == name);
@@ -144,7 +144,7 @@ impl Bench<'_> {
         run::run(plan.replaying(), &self.stop).await
     }
 
-    /// What each cache that was started counted.
+    /// The counters of each cache that was started.
     fn caches(&self, run: &Run) -> Vec<(String, Cache)> {
         let rounds = run.cells.iter().flat_map(|cell| &cell.rounds);
         let started = |name: &String| self.args.starts.iter().any(|(known, _)| known == name);
@@ -154,7 +154,7 @@ impl Bench<'_> {
             .collect()
     }
 
-    /// Predicted for as many accesses as each cache had, beside what it counted.
+    /// Predicts the hit ratio for as many accesses as each cache had, and adds what the cache counted.
     fn checks(&self, name: &str, size: u64, run: &Run, (accesses, overhead): (&Accesses, f64)) -> Vec<Check> {
         let check = |(target, cache): (String, Cache)| {
             let counted = cache.hits + cache.fills + cache.passed;
@@ -181,7 +181,7 @@ impl Bench<'_> {
     }
 }
 
-/// One at least.
+/// At least one.
 #[expect(clippy::cast_sign_loss, reason = "sizes are no less than 0")]
 fn whole_mib(bytes: f64) -> u64 {
     (bytes.max(1.0) as u64).next_multiple_of(MIB)

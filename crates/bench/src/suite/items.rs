@@ -1,10 +1,10 @@
-//! The items of the suite: each a command line, and the servers that it runs with.
+//! The items of the suite. Each is a command line and the servers that it needs.
 
 /// One measurement.
 pub(super) struct Item {
     /// Name of its files.
     pub(super) name: &'static str,
-    /// What it is about.
+    /// Title of the measurement.
     pub(super) title: &'static str,
     /// Names of the targets, the database first.
     pub(super) targets: &'static [&'static str],
@@ -21,7 +21,7 @@ pub(super) const ITEMS: [Item; 29] = [
     },
     Item {
         name: "title-5-text",
-        title: "The same, in texts instead of prepared statements",
+        title: "The same, as text instead of prepared statements",
         targets: &["direct", "freshet", "pgpool"],
         command: "title-5 --movies 56000 --protocol text --connections 16 --time 3s --warm-up 1s",
     },
@@ -69,27 +69,27 @@ pub(super) const ITEMS: [Item; 29] = [
     },
     Item {
         name: "game-rows",
-        title: "A game's rows: read, update, look up by email; look-aside beside it",
+        title: "A game's rows: read, update, look up by email; with a look-aside cache for comparison",
         targets: &["direct", "lookaside", "freshet"],
         command: "game-rows --rows 100000 --connections 16 --time 3s --warm-up 1s",
     },
     Item {
         name: "changes-title-5",
-        title: "A movie page under row changes, a read-only cell beside them",
+        title: "A movie page under row changes, with a read-only cell for comparison",
         targets: CHANGES,
         command: "title-5 --movies 56000 --protocol text --connections 16 --writes 0,100,1000,5000 --time 4s --warm-up 3s \
                   --rounds 1",
     },
     Item {
         name: "changes-point-select",
-        title: "One row by its primary key under row changes all over the table, in texts",
+        title: "One row by its primary key under row changes all over the table, as text",
         targets: CHANGES,
         command: "point-select --rows 100000 --distribution zipf:1 --writes-distribution uniform --protocol text \
                   --connections 16 --writes 0,100,1000,5000 --time 4s --warm-up 3s --rounds 1",
     },
     Item {
         name: "changes-point-select-hot",
-        title: "The same, the changes where the reads are",
+        title: "The same, with changes to the rows that are read",
         targets: CHANGES,
         command: "point-select --rows 100000 --distribution zipf:1 --protocol text --connections 16 \
                   --writes 1000 --time 4s --warm-up 3s --rounds 1",
@@ -176,43 +176,43 @@ pub(super) const ITEMS: [Item; 29] = [
     },
     Item {
         name: "hits-text",
-        title: "The same in texts",
+        title: "The same as text",
         targets: HITS,
         command: "point-select --rows 5000 --protocol text --connections 16,64 --time 2s --warm-up 2s --rounds 1",
     },
     Item {
         name: "hits-512",
-        title: "The same at 512 connections, prepared, where they can be had",
+        title: "The same at 512 connections, prepared, on targets that accept them",
         targets: &["direct", "freshet", "memcached", "redis", "echo"],
         command: "point-select --rows 5000 --connections 512 --time 3s --warm-up 3s --rounds 1",
     },
     Item {
         name: "hits-in-turns",
-        title: "The same, prepared, in many short rounds beside the server that does nothing",
+        title: "The same, prepared, in many short rounds, with the server that does nothing",
         targets: &["direct", "freshet", "mariadb", "freshet-mariadb", "memcached", "redis", "echo"],
         command: "point-select --rows 5000 --connections 1,4,16,64,128 --time 1s --warm-up 300ms --cool-down 100ms --rounds 8",
     },
     Item {
         name: "passing",
-        title: "Reads that pass, the cache switched off, beside proxies",
+        title: "Reads that pass, with the cache switched off, and through other proxies",
         targets: &["direct", "freshet-off", "pgbouncer", "haproxy"],
         command: "point-select --rows 5000 --connections 16,64 --time 1s --warm-up 300ms --cool-down 100ms --rounds 8",
     },
     Item {
         name: "game-rows-sizes",
-        title: "A game's rows by the cache's size: about 10, 25, 50 and 100% of what there is to keep",
+        title: "A game's rows by the cache's size: about 10, 25, 50 and 100% of all results",
         targets: &["direct", "freshet-off", "freshet"],
         command: "game-rows --rows 100000 --connections 16 --sizes 16MiB,40MiB,80MiB,160MiB --time 3s --warm-up 2s --rounds 3",
     },
 ];
 
-/// Caches, each beside its database, stores, and a server that does nothing.
+/// Caches with their databases, stores, and a server that does nothing.
 const HITS: &[&str] =
     &["direct", "freshet", "pgpool", "mariadb", "mariadb-qcache", "freshet-mariadb", "memcached", "redis", "echo"];
-/// YCSB's workloads beside key-value stores.
+/// YCSB's workloads on databases, caches and key-value stores.
 const YCSB: &[&str] = &["direct", "freshet", "mariadb", "freshet-mariadb", "memcached", "redis"];
-/// PostgreSQL and MariaDB, each with a Freshet before it. Scans need the order of keys, which stores do not have.
+/// PostgreSQL and MariaDB, each with a Freshet. Scans need ordered keys, which stores do not have.
 const BOTH: &[&str] = &["direct", "freshet", "mariadb", "freshet-mariadb"];
-/// Caches under changes, each beside its database. MariaDB is one server, and its query cache a matter of the account.
+/// Caches under changes, each with its database. MariaDB is one server, and the account selects the query cache.
 const CHANGES: &[&str] = &["direct", "freshet", "pgpool", "mariadb", "mariadb-qcache", "freshet-mariadb"];
 const MYSQL: &[&str] = &["mysql", "freshet-mysql"];

@@ -1,7 +1,7 @@
-//! `freshet-bench suite --paper`: a small version of all five workloads on both families, in under half an hour on two cores.
+//! `freshet-bench suite --paper`: a small version of all workloads on both families, in under half an hour on two cores.
 //!
-//! It consists of items of the suite, some of them for this only, and ends with facts that a run of cells does not give: the cards of the movie
-//! page's access paths, and the memory that point selects need.
+//! It consists of items of the suite and some of its own. It ends with results that a run of cells does not give: the cards of the movie page's
+//! access paths, and the memory that point selects need.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -11,13 +11,13 @@ use crate::card::{self, CardArgs};
 use crate::peers::started::Started;
 use crate::sizing::{self, SizingArgs};
 
-/// What the paper is made of, in its order. What there is not (yet) is left out.
+/// The items of the paper in order. Items that do not exist are left out.
 pub(super) const NAMES: [&str; 14] = [
     // A movie page.
     "title-5",
     "title-5-mariadb",
     "title-5-mysql",
-    // Point selects and a cache that grows.
+    // Point selects with a growing cache.
     "point-select-sweep",
     "point-select-sweep-mariadb",
     // sysbench's OLTP.
@@ -34,7 +34,7 @@ pub(super) const NAMES: [&str; 14] = [
     "ycsb-read-share-mysql",
 ];
 
-/// Items that are the paper's alone.
+/// Items that only the paper has.
 pub(super) const ITEMS: [Item; 6] = [
     Item {
         name: "title-5-mariadb",
@@ -51,7 +51,7 @@ pub(super) const ITEMS: [Item; 6] = [
     },
     Item {
         name: "oltp-read-only-standby",
-        title: "sysbench's OLTP, read-only, with a streaming standby beside the cache",
+        title: "sysbench's OLTP, read-only, with a streaming standby for comparison",
         targets: &["direct", "freshet", "standby", "pgbouncer"],
         command: "oltp-read-only --rows 100000 --connections 16 --time 3s --warm-up 1s",
     },
@@ -77,11 +77,11 @@ pub(super) const ITEMS: [Item; 6] = [
 
 const MARIADB: &[&str] = &["mariadb", "freshet-mariadb"];
 
-/// Documents that are no runs: their names, and the command lines without targets.
+/// Documents that are not runs: their names, and their command lines without targets.
 pub(super) const EXTRAS: [&str; 2] = ["card-title-5", "sizing-point-select"];
 const CARD: &str = "title-5 --movies 56000 --time 2s --warm-up 1s";
 const SIZING: &str = "point-select --rows 100000 --distribution zipf:1 --time 5s --warm-up 10s";
-/// What `--quick` adds to them.
+/// The options that `--quick` adds to them.
 const QUICK: [[&str; 4]; 2] = [
     ["--time=300ms", "--warm-up=300ms", "--probes=5", "--draws=1000"],
     ["--time=1s", "--warm-up=1s", "--accesses=20000", "--sample=0.1"],
@@ -101,7 +101,7 @@ struct SizingLine {
     sizing: SizingArgs,
 }
 
-/// Cards and sizes, of PostgreSQL and a Freshet before it. The data are those of the items.
+/// Cards and a sizing of PostgreSQL and a Freshet. They use the data of the items.
 pub(super) async fn extras(servers: &Servers, output: &std::path::Path, quick: bool) -> Result<()> {
     let line = |index: usize, command: &str, more: Vec<String>| {
         let mut line: Vec<String> = command.split_ascii_whitespace().map(str::to_owned).collect();
@@ -141,7 +141,7 @@ mod tests {
     use super::super::{all, parse};
     use super::*;
 
-    /// Rounds alone, without loading and starting: of the half hour on two cores two thirds.
+    /// The rounds without loading and starting take at most two thirds of the half hour on two cores.
     #[test]
     fn it_takes_twenty_minutes_at_most() {
         let mut seconds = 0.0;

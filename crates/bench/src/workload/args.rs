@@ -1,7 +1,7 @@
 //! The arguments that choose a workload and its size.
 //!
-//! All workloads share one list of options, since they share one subcommand. An option that the chosen workload does not know is an error, not
-//! ignored: a run with `--distribution zipf:1` that measured uniform keys would be misleading.
+//! All workloads share one list of options, since they share one subcommand. An option that the chosen workload does not have is an error. Were it
+//! ignored, a run with `--distribution zipf:1` could measure uniform keys.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::title_aggregates::TitleAggregates;
 use super::title5::Title5;
 use super::ycsb::{CoreWorkload, Mix, Records, WriteKind, Ycsb};
 
-/// The workloads there are.
+/// The names of the workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum WorkloadName {
     /// A movie page: five SELECTs by a title, drawn uniformly from 969
@@ -35,17 +35,17 @@ pub enum WorkloadName {
     PointSelect,
     /// sysbench's OLTP read-only transaction: 10 point selects and 4 ranges of 100 rows
     OltpReadOnly,
-    /// The same with an index update, a non-index update, and a delete with its insert
+    /// Like oltp-read-only, with an index update, a non-index update, and a delete with its insert
     OltpReadWrite,
-    /// A row by its key, an update of it, and another row by the email address found; look-aside where the target has it
+    /// Reads a row by key, updates it, and reads a row of another table by email address; uses the target's look-aside cache if it has one
     GameRows,
-    /// YCSB's core workloads (--workload), or reads and writes in a given share (--read-share)
+    /// YCSB's core workloads (--workload), or reads and writes in a given ratio (--read-share)
     Ycsb,
     /// Taxi trips that begin and end, and pages about drivers and zones (--read-share)
     TaxiTrips,
     /// Statements and parameters from a file (--file; see docs/guide/bench-custom.md)
     Custom,
-    /// What a server's query log says, with its sessions and its timing (--query-log)
+    /// The statements of a server's query log, with its sessions and its timing (--query-log)
     Replay,
 }
 
@@ -55,45 +55,45 @@ pub struct WorkloadArgs {
     /// The workload
     #[arg(value_enum)]
     pub workload: WorkloadName,
-    /// title-5, title-aggregates: distinct movie titles, of which the first 969 are asked for [default: 8000]
+    /// title-5, title-aggregates: distinct movie titles; the load requests the first 969 [default: 8000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = "Workload")]
     pub movies: Option<u32>,
-    /// title-5, title-aggregates: instead of made-up movies those of IMDb's files in this directory: title.basics.tsv, title.ratings.tsv,
-    /// title.principals.tsv and name.basics.tsv, also with .gz behind. `run` reads no file, and asks for the movies with most votes
+    /// title-5, title-aggregates: load the movies from IMDb's files in this directory instead of generating them: title.basics.tsv,
+    /// title.ratings.tsv, title.principals.tsv and name.basics.tsv, each also with .gz. `run` reads no file and requests the movies with the most
+    /// votes
     #[arg(long, value_name = "DIR", conflicts_with_all = ["movies", "data_seed"], help_heading = "Workload")]
     pub imdb: Option<PathBuf>,
     /// point-select, oltp-*: tables [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Workload")]
     pub tables: Option<u32>,
-    /// point-select, oltp-*, game-rows, taxi-trips: rows in each table (of trips) [default: 100000]
+    /// point-select, oltp-*, game-rows, taxi-trips: rows in each table (taxi-trips: number of trips) [default: 100000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = "Workload")]
     pub rows: Option<u32>,
     /// point-select: statements per transaction [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Workload")]
     pub per_transaction: Option<u32>,
-    /// All but custom: BEGIN and COMMIT around each transaction. Default: on for oltp-* and for point-select with more than one
-    /// statement per transaction, else off
+    /// All but custom: BEGIN and COMMIT around each transaction. Default: on for oltp-* and for point-select with more than one statement per
+    /// transaction, otherwise off
     #[arg(long, value_enum, help_heading = "Workload")]
     pub transactions: Option<OnOff>,
-    /// point-select, oltp-*, game-rows, ycsb, taxi-trips: which rows are asked for: `uniform`, `zipf:S`, `scrambled:S` (zipf with the hot
+    /// point-select, oltp-*, game-rows, ycsb, taxi-trips: distribution of the requested rows: `uniform`, `zipf:S`, `scrambled:S` (zipf with the hot
     /// rows spread over the table), `zipfian` (YCSB's: the same over many more rows), `latest[:S]` (zipf from the newest end),
     /// `hotspot[:ROWS:ACCESSES]` (shares from 0 to 1) or `special` (sysbench's) [default: uniform; ycsb and taxi-trips: zipfian, but latest in d]
     #[arg(long, help_heading = "Workload")]
     pub distribution: Option<Distribution>,
-    /// point-select: which rows the background writer updates (--writes) [default: as --distribution]
+    /// point-select: distribution of the rows that the background writer updates (--writes) [default: as --distribution]
     #[arg(long, help_heading = "Workload")]
     pub writes_distribution: Option<Distribution>,
-    /// All but custom: seed of the rows [default: 1]
+    /// All but custom: seed of the generated rows [default: 1]
     #[arg(long, help_heading = "Workload")]
     pub data_seed: Option<u64>,
-    /// ycsb: which of the core workloads [default: a]
+    /// ycsb: the core workload [default: a]
     #[arg(long = "workload", value_enum, conflicts_with = "read_share", help_heading = "Workload")]
     pub core: Option<CoreWorkload>,
-    /// ycsb, instead of a core workload, and taxi-trips: the percentage of transactions that read; several are a cell each
-    /// [default: 50]
+    /// ycsb (instead of a core workload) and taxi-trips: percentage of transactions that read; each of several values becomes a cell [default: 50]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100), help_heading = "Workload")]
     pub read_share: Vec<u32>,
-    /// ycsb, with --read-share: what the others are [default: update]
+    /// ycsb, with --read-share: the kind of the other transactions [default: update]
     #[arg(long, value_enum, requires = "read_share", help_heading = "Workload")]
     pub write_kind: Option<WriteKind>,
     /// ycsb: rows [default: 100000]
@@ -108,7 +108,7 @@ pub struct WorkloadArgs {
     /// custom: the file
     #[arg(long, help_heading = "Workload")]
     pub file: Option<PathBuf>,
-    /// replay: the log
+    /// replay: the query log
     #[command(flatten)]
     pub replay: ReplayArgs,
 }
@@ -121,12 +121,12 @@ const FIELDS: u32 = 10;
 const FIELD_LENGTH: u32 = 100;
 
 impl WorkloadArgs {
-    /// The workload, ready to be loaded; an error if an option is none of its own.
+    /// The workload for a load of its data. An option of another workload is an error.
     pub fn build(&self) -> Result<Arc<dyn Workload>> {
         self.build_with(self.read_share.first().copied())
     }
 
-    /// The workload, ready to be run, with each of the settings that were given several times.
+    /// The workloads for a run: one for each value of the options that take several.
     pub fn build_all(&self) -> Result<Vec<Arc<dyn Workload>>> {
         match self.read_share.as_slice() {
             [] => Ok(vec![self.build_with(None)?]),
@@ -192,7 +192,7 @@ impl WorkloadArgs {
             ("--query-log", self.replay.query_log.is_some(), &[WorkloadName::Replay]),
         ];
         for (option, given, users) in options {
-            ensure!(!given || users.contains(&self.workload), "{option} means nothing to {}", self.workload.text());
+            ensure!(!given || users.contains(&self.workload), "{option} is not an option of {}", self.workload.text());
         }
         Ok(())
     }

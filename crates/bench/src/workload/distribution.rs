@@ -1,24 +1,24 @@
 //! The distribution of keys.
 //!
-//! The value of a cache depends on the skew of the accesses more than on anything else, so each distribution has an exact formula, and the tests
-//! compare the draws with it (chi-square). Keys are 0 to n - 1.
+//! The benefit of a cache depends mostly on the skew of the accesses. So each distribution has an exact formula, and the tests compare the draws with
+//! it (chi-square). Keys are 0 to n - 1.
 //!
 //! - `uniform`: each 1/n.
-//! - `zipf:S`: key i with a share in proportion to 1 / (i + 1)^S, for any S ≥ 0; 0 is uniform, YCSB's is 0.99. The hottest rows are adjacent, like
+//! - `zipf:S`: key i has a share in proportion to 1 / (i + 1)^S, for any S ≥ 0. 0 is uniform; YCSB uses 0.99. The hottest rows are adjacent, like
 //!   rows that are hot because they were created together.
-//! - `scrambled:S`: the same shares, assigned to keys by a fixed permutation, so that hot rows are spread over all pages of the table, as if being
-//!   hot had nothing to do with the time of creation.
+//! - `scrambled:S`: the same shares, assigned to keys by a fixed permutation. The hot rows are spread over all pages of the table, as if they were
+//!   independent of the time of creation.
 //! - `latest:S`: `zipf` from the other end: key n - 1 is the hottest.
-//! - `hotspot:R:A`: the first R of the rows (a share) get A of the accesses, all of them alike; so do the others.
-//! - `zipfian`: YCSB's (`ScrambledZipfianGenerator`). Ranks of `zipf:0.99` over 10^10 items, whose hash modulo n is the key. The shares of the
-//!   hottest do not grow when n shrinks, as those of `scrambled` do: the first has 1/26.47 for any n.
-//! - `special`: sysbench's default up to 1.0.20 with its default settings. A quarter of the draws is the mean of twelve uniform numbers; the rest is
-//!   uniform over a hundredth of the keys in the middle: the upper three quarters of it, since sysbench uses the number that chose this part a second
+//! - `hotspot:R:A`: the first R of the rows (a share) get A of the accesses, uniformly. The other rows get the rest, also uniformly.
+//! - `zipfian`: YCSB's (`ScrambledZipfianGenerator`). It draws ranks of `zipf:0.99` over 10^10 items; the hash of a rank modulo n is the key. Unlike
+//!   with `scrambled`, the shares of the hottest keys do not grow when n shrinks: the first has 1/26.47 for any n.
+//! - `special`: the default of sysbench up to 1.0.20, with its default settings. A quarter of the draws is the mean of twelve uniform numbers. The
+//!   others are uniform over the upper three quarters of the middle hundredth of the keys: sysbench uses the number that chose this branch a second
 //!   time (`sb_rand_special` in `src/sb_rand.c`).
 //!
-//! `latest` and `hotspot` without numbers have YCSB's: 0.99, and 0.2:0.8.
+//! `latest` and `hotspot` without numbers use YCSB's: 0.99, and 0.2:0.8.
 //!
-//! Zipf's numbers come from `rand_distr`, by rejection: a draw costs the same for any n, and needs no table.
+//! `rand_distr` draws Zipf's numbers by rejection: a draw costs the same for any n and needs no table.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,15 +32,15 @@ use crate::random::Random;
 /// A distribution over the keys of any table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// All alike.
+    /// The same share for each key.
     Uniform,
     /// By rank, with this exponent.
     Zipf(f64),
-    /// The same, with ranks given to keys by a permutation.
+    /// As `Zipf`, with ranks assigned to keys by a permutation.
     Scrambled(f64),
-    /// The same, from the last key down.
+    /// As `Zipf`, counted from the last key down.
     Latest(f64),
-    /// A share of the rows, and their share of the accesses.
+    /// The share of the hot rows, and their share of the accesses.
     Hotspot(f64, f64),
     /// YCSB's.
     Zipfian,
@@ -83,7 +83,7 @@ impl FromStr for Distribution {
 
 /// Zero or more, and finite.
 fn number(text: &str) -> Result<f64> {
-    let number: f64 = text.parse().with_context(|| format!("{text:?} is no number"))?;
+    let number: f64 = text.parse().with_context(|| format!("{text:?} is not a number"))?;
     ensure!(number >= 0.0 && number.is_finite(), "{text} is out of range");
     Ok(number)
 }
@@ -121,7 +121,7 @@ enum Draw {
 }
 
 impl Keys {
-    /// An error if there is nothing to draw from.
+    /// An error if there are no keys.
     pub fn new(distribution: Distribution, count: usize) -> Result<Self> {
         ensure!(count > 0, "no rows to draw from");
         let zipf = |s| Zipf::new(count as f64, s).with_context(|| format!("zipf:{s} over {count} rows"));
@@ -132,7 +132,7 @@ impl Keys {
             Distribution::Latest(s) => Draw::Latest(zipf(s)?),
             Distribution::Hotspot(rows, accesses) => {
                 let hot = portion(count as f64 * rows).clamp(1, count);
-                // With nothing but hot rows there is nowhere else to go.
+                // If all rows are hot, no other row can be drawn.
                 Draw::Hotspot { hot, accesses: if hot == count { 1.0 } else { accesses } }
             }
             Distribution::Zipfian => Draw::Zipfian(Zipf::new(ZIPFIAN_ITEMS, ZIPFIAN)?),
@@ -165,12 +165,12 @@ impl Keys {
     }
 }
 
-/// A key as an id: ids begin at 1.
+/// The id of a key: ids begin at 1.
 pub(super) fn id(key: usize) -> i64 {
     i64::try_from(key).map_or(i64::MAX, |key| key.saturating_add(1))
 }
 
-/// The whole part.
+/// The integer part.
 #[expect(clippy::cast_sign_loss, reason = "no caller has a negative number")]
 fn portion(number: f64) -> usize {
     number as usize
@@ -178,10 +178,10 @@ fn portion(number: f64) -> usize {
 
 /// YCSB's exponent (`ZipfianGenerator.ZIPFIAN_CONSTANT`).
 const ZIPFIAN: f64 = 0.99;
-/// Items that `zipfian` draws from, whose sum of shares YCSB has as a constant (`ScrambledZipfianGenerator.ZETAN`).
+/// Number of items that `zipfian` draws from. YCSB has the sum of their shares as a constant (`ScrambledZipfianGenerator.ZETAN`).
 const ZIPFIAN_ITEMS: f64 = 1e10;
 
-/// FNV-1a over the eight bytes of a number, the lowest first, without its sign: YCSB's `Utils.fnvhash64`, which scatters keys.
+/// YCSB's `Utils.fnvhash64`, which scatters keys: FNV-1a over the eight bytes of a number, lowest byte first, without the sign.
 pub(super) fn fnv(number: u64) -> u64 {
     let hash = number
         .to_le_bytes()
@@ -190,11 +190,11 @@ pub(super) fn fnv(number: u64) -> u64 {
     hash.cast_signed().unsigned_abs()
 }
 
-/// Draws of the mean that sysbench takes.
+/// Uniform numbers in each mean that sysbench takes.
 const ITERATIONS: u32 = 12;
-/// Share of the draws that are such means.
+/// Share of the draws that are means.
 const MEANS: f64 = 0.25;
-/// Share of the keys that the other draws fall on.
+/// Share of the keys that the other draws use.
 const MIDDLE: f64 = 0.01;
 
 fn special(random: &mut Random, count: usize) -> usize {
@@ -208,10 +208,10 @@ fn special(random: &mut Random, count: usize) -> usize {
     portion(first * (middle + 1.0) + width / 2.0 - middle / 2.0).min(count - 1)
 }
 
-/// The place of a rank among `count` keys: a permutation that depends on the count alone.
+/// The key of a rank among `count` keys, by a permutation that depends on `count` alone.
 ///
-/// Four rounds of a Feistel network permute the numbers of an even count of bits, at most four times as many as wanted; what
-/// falls outside is permuted again until it falls inside (cycle walking; Black and Rogaway 2002), which keeps it one to one.
+/// Four rounds of a Feistel network permute the numbers of an even count of bits; there are at most four times as many numbers as needed. A result
+/// outside the range is permuted again until it is inside (cycle walking; Black and Rogaway 2002), so the mapping stays one to one.
 pub(super) fn permuted(rank: usize, count: usize) -> usize {
     let half_bits = (usize::BITS - (count - 1).leading_zeros()).div_ceil(2).max(1);
     let mask = (1u64 << half_bits) - 1;

@@ -1,12 +1,12 @@
 //! `game-rows`: the rows of a game's players, with a look-aside cache or without.
 //!
-//! A transaction reads a player by key, updates that row, and looks up the account with the email address in the first. On a target with `lookaside=`
-//! it does what applications do with memcached: reads query it first and store there what they had to read from the database, and an update deletes
-//! the row's entry once it is committed. On any other target everything goes to the database, or to the cache in front of it. So one run compares
-//! both kinds of caches.
+//! A transaction reads a player by key, updates the row, and reads the account with the email address found in the first row. On a target with
+//! `lookaside=` it does what applications do with memcached. Reads query the look-aside cache first and store there each row that they read from the
+//! database. An update deletes the row's entry after its commit. On any other target everything goes to the database, or to the cache in front of it.
+//! So one run compares both kinds of caches.
 //!
-//! A look-aside cache can store an old row: one that was read before an update may be stored after the update's delete. Applications use it like
-//! that, so this is measured. memcached itself counts the reads that it answered: `metrics=memcached://…`.
+//! A look-aside cache can store an outdated row: a row read before an update may be stored after the update's delete. Applications accept this, so it
+//! is measured as it is. memcached itself counts the reads that it answered: `metrics=memcached://…`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,10 +36,10 @@ const STATEMENTS: [(&str, &str); 3] = [
         "SELECT account_id, email, country, language, balance, preferences FROM account WHERE email = $1",
     ),
 ];
-/// Place of the email address in the first statement's rows.
+/// The column with the email address in the rows of the first statement.
 const EMAIL: usize = 1;
 
-/// Characters of the wide column of each table: about 200 bytes for each row, 4 GB for twice 10 million as in the original.
+/// Characters in the wide column of each table. A row is about 200 bytes; two tables of 10 million rows are 4 GB, as in the original benchmark.
 const WIDE: usize = 120;
 
 /// The workload.
@@ -50,7 +50,7 @@ pub(super) struct GameRows {
     statements: Arc<[Statement]>,
 }
 
-/// Its rows.
+/// The rows of both tables.
 #[derive(Debug)]
 pub(super) struct Players {
     rows: usize,
@@ -64,13 +64,13 @@ impl Players {
         Ok(Self { rows, distribution, keys: Keys::new(distribution, rows)?, seed })
     }
 
-    /// The id of a player, by the distribution.
+    /// The id of a random player.
     fn player(&self, random: &mut Random) -> i64 {
         id(self.keys.draw(random))
     }
 
-    /// The address of a player, whose key is its id minus 1. Accounts were not made in the order of players, so rows of both tables that belong together do
-    /// not lie together.
+    /// The address of a player, whose key is its id minus 1. Accounts were not created in the order of players, so a player's row and its account's
+    /// row are in unrelated places.
     fn email(&self, key: usize) -> String {
         email(permuted(key, self.rows) + 1)
     }
@@ -109,7 +109,7 @@ impl Data for Players {
         self.rows as u64
     }
 
-    /// A player, and the account of that number, which is another player's.
+    /// Adds one player and one account. The account belongs to another player.
     fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let id = number as usize + 1;
         let mut random = Random::numbered(self.seed, id as u64);
@@ -177,7 +177,7 @@ impl Workload for GameRows {
         Script::GameRows(Player { data: Arc::clone(&self.data), transactions: self.transactions, random })
     }
 
-    /// The updates alone. They delete from the look-aside cache too.
+    /// The writer runs only the updates. It deletes from the look-aside cache too.
     fn writer(&self, random: Random) -> Option<Script> {
         Some(Script::GameRowsWriter(Writer { data: Arc::clone(&self.data), random }))
     }
@@ -186,7 +186,7 @@ impl Workload for GameRows {
         true
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
         let key = self.data.keys.draw(random);
         if random.below(2) == 0 {
             (PLAYER, vec![Value::Int(id(key))])
@@ -195,8 +195,8 @@ impl Workload for GameRows {
         }
     }
 
-    fn touch(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
-        // Accounts are never changed.
+    fn write_affecting(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
+        // Accounts never change.
         let Some(Value::Int(player)) = values.first().filter(|_| statement == PLAYER) else { return None };
         Some((UPDATE, update(*player, random).to_vec()))
     }
@@ -210,7 +210,7 @@ impl Workload for GameRows {
     }
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Player {
     data: Arc<Players>,
@@ -241,7 +241,7 @@ impl Player {
     }
 }
 
-/// Writes in the background.
+/// The script of the background writer.
 #[derive(Debug)]
 pub struct Writer {
     data: Arc<Players>,
@@ -264,7 +264,7 @@ fn player_key(player: i64) -> String {
     format!("player:{player}")
 }
 
-/// After the update is committed: the look-aside cache's entry is old.
+/// Deletes the look-aside cache's entry, which is outdated once the update is committed.
 async fn forget(session: &mut Session, player: i64) -> Result<(), Failure> {
     match &mut session.lookaside {
         Some(cache) => cache.delete(&player_key(player)).await,
@@ -272,7 +272,7 @@ async fn forget(session: &mut Session, player: i64) -> Result<(), Failure> {
     }
 }
 
-/// The one row that a statement finds, from the look-aside cache if it is there.
+/// The only row of a statement's result, from the look-aside cache if it is there.
 async fn read(session: &mut Session, statement: usize, value: Value, key: &str) -> Result<Row, Failure> {
     let began = Instant::now();
     if let Some(cache) = &mut session.lookaside
@@ -289,10 +289,10 @@ async fn read(session: &mut Session, statement: usize, value: Value, key: &str) 
     Ok(row)
 }
 
-/// Length of a column that is NULL.
+/// The length that marks a column as NULL.
 const NULL: u32 = u32::MAX;
 
-/// A row as the look-aside cache keeps it: each column behind its length.
+/// A row as it is stored in the look-aside cache: each column after its length.
 fn encoded(row: &Row) -> Vec<u8> {
     let mut bytes = Vec::new();
     for column in row {
@@ -303,7 +303,7 @@ fn encoded(row: &Row) -> Vec<u8> {
     bytes
 }
 
-/// None if that is no row.
+/// None if the bytes are not a row.
 fn decoded(mut bytes: &[u8]) -> Option<Row> {
     let mut row = Row::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {

@@ -1,12 +1,11 @@
-//! The rows that a round has inserted.
+//! The rows that the connections of one round insert.
 //!
-//! Connections that insert concurrently must not choose the same key. A read of the newest row must not read one whose insertion is not complete: a
-//! cache that rightly finds nothing would look wrong, and faster than it is. So each insert takes a number here, and reports when the database has
-//! acknowledged it; reads see the rows up to the first unacknowledged one. (YCSB has an `AcknowledgedCounterGenerator` for this.)
+//! Connections that insert concurrently must not choose the same key. A read of the newest row must not choose a row whose insert is not complete: a
+//! cache that rightly finds nothing would look wrong, and faster than it is. So each insert takes a number here and reports when the database has
+//! acknowledged it. Reads choose from the rows up to the first unacknowledged one. (YCSB has an `AcknowledgedCounterGenerator` for this.)
 //!
-//! Rounds of different targets write to one database, and so do runs. Numbers begin at the time of the round in microseconds, so no two are equal,
-//! and no round needs to know the rows of earlier ones. A round reads the loaded rows and its own, so all rounds begin alike; rows of other rounds
-//! are not read.
+//! All rounds and all runs write to the same database. The numbers of a round begin at its start time in microseconds, so no two are equal, and no
+//! round needs to know the rows of earlier ones. A round reads the loaded rows and those that it inserted itself, so all rounds begin alike.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,33 +25,33 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Place of the next row.
+    /// Index of the next row.
     next: u64,
-    /// Places whose insert failed: the next inserts try them again, since the rows behind them wait.
+    /// Indexes whose insert failed. The next inserts try them again, since later rows are not read before these are acknowledged.
     failed: Vec<u64>,
-    /// Places that were acknowledged before an earlier one was. As many as are inserted while one insert takes its time.
+    /// Indexes that were acknowledged while an earlier one was not. There are at most as many as are inserted during one slow insert.
     ahead: BTreeSet<u64>,
 }
 
-/// A row to be inserted.
+/// A row that a connection is to insert.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
-    /// Among the round's rows, from 0.
+    /// Its index in the round, from 0.
     pub(super) place: u64,
-    /// Its number, which no other row of any round has.
+    /// Its number, which is unique over all rounds.
     pub(super) number: u64,
-    /// It was tried before, and may be there: an insert whose connection was lost may have been committed.
+    /// An earlier insert failed but may have been committed: its connection may have been lost after the commit.
     pub(super) again: bool,
 }
 
 impl Ledger {
-    /// Of a round that begins now.
+    /// The ledger of a round that begins now.
     pub(super) fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         Self { first: now as u64, rows: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// A row for the caller alone, who reports later whether it was inserted.
+    /// Gives the caller a row to insert. The caller reports the result later.
     pub(super) fn take(&self) -> Taken {
         let mut state = self.state();
         let failed = state.failed.pop();
@@ -63,7 +62,7 @@ impl Ledger {
         Taken { place, number: self.number(place), again: failed.is_some() }
     }
 
-    /// What an attempt to insert it came to. One that finds it there from an earlier attempt has succeeded.
+    /// Records the result of an insert. A repeated insert that finds its row has succeeded.
     pub(super) async fn settle(
         &self,
         taken: Taken,
@@ -81,7 +80,7 @@ impl Ledger {
         done
     }
 
-    /// The database has it.
+    /// Records that the database has the row.
     pub(super) fn acknowledge(&self, taken: Taken) {
         let mut state = self.state();
         state.ahead.insert(taken.place);
@@ -92,17 +91,17 @@ impl Ledger {
         self.rows.store(rows, Ordering::Release);
     }
 
-    /// The database does not have it, or it is not known.
+    /// Records that the database does not have the row, or that this is unknown.
     fn give_back(&self, taken: Taken) {
         self.state().failed.push(taken.place);
     }
 
-    /// So many rows, from the first, are acknowledged without a gap.
+    /// Number of rows that are acknowledged without a gap.
     pub(super) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Acquire)
     }
 
-    /// The number of the row at a place.
+    /// The number of a row, by its index.
     pub(super) const fn number(&self, place: u64) -> u64 {
         self.first + place
     }
@@ -112,7 +111,7 @@ impl Ledger {
     }
 }
 
-/// The ledger of the round that is on.
+/// The ledger of the current round.
 #[derive(Debug)]
 pub(super) struct Current(Mutex<Arc<Ledger>>);
 
@@ -121,7 +120,7 @@ impl Current {
         Self(Mutex::new(Ledger::new().into()))
     }
 
-    /// A round begins.
+    /// Begins a round.
     pub(super) fn renew(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Ledger::new().into();
     }

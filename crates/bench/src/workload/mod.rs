@@ -1,22 +1,20 @@
-//! The workloads: which tables, which statements, which transactions.
+//! The workloads: their tables, their statements and their transactions.
 //!
-//! A [`Workload`] is what all connections share; a [`Script`] is one connection's part in it, with random numbers of its
-//! own. Scripts are code rather than lists of statements, since a transaction may need what an earlier statement of it
-//! returned.
+//! A [`Workload`] is shared by all connections. Each connection runs its own [`Script`] with its own random numbers. Scripts are code rather than
+//! lists of statements, since a transaction may use what one of its earlier statements returned.
 //!
-//! | workload | module | whose |
+//! | workload | module | what it does |
 //! |---|---|---|
-//! | `title-5` | `title5`, rows from `movies` | a movie page: five joins by a poor key |
+//! | `title-5` | `title5`, rows from `movies` | a movie page: five joins by an unselective key |
 //! | `title-aggregates` | `title_aggregates`, the same rows | a page of statistics about movies |
 //! | `point-select` | `point_select`, rows from `sbtest` | sysbench's point selects, 25 per transaction or one |
 //! | `oltp-read-only`, `oltp-read-write` | `oltp`, rows from `sbtest` | sysbench's OLTP statements |
-//! | `game-rows` | `game_rows` | a game's look-aside cache |
-//! | `ycsb` | `ycsb` | YCSB's core workloads, and the share of reads as a sweep |
+//! | `game-rows` | `game_rows` | a game with a look-aside cache |
+//! | `ycsb` | `ycsb` | YCSB's core workloads, and a sweep over the share of reads |
 //! | `taxi-trips` | `taxi` | rows that are written all the time and read while they are new |
-//! | `custom` | `custom` | a file of the user's |
-//! | `replay` | `replay` | a query log of a server |
+//! | `custom` | `custom` | a file that the user writes |
+//! | `replay` | `replay` | the query log of a server |
 
-pub(crate) mod alone;
 mod args;
 mod custom;
 pub mod distribution;
@@ -28,6 +26,7 @@ mod oltp;
 mod point_select;
 mod replay;
 mod sbtest;
+pub(crate) mod single_statement;
 mod taxi;
 mod title5;
 mod title_aggregates;
@@ -48,7 +47,7 @@ use crate::statement::Statement;
 use crate::target::Target;
 use crate::value::Value;
 
-/// A future that is handed out by a trait that stays usable behind `dyn`.
+/// The future of a trait method. It is boxed, so that the trait can be used as `dyn`.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// A switch whose default depends on the workload.
@@ -68,65 +67,70 @@ impl OnOff {
 
 /// A workload with its settings.
 pub trait Workload: Send + Sync + std::fmt::Debug {
-    /// `title-5`, `point-select` …
+    /// The name: `title-5`, `point-select` …
     fn name(&self) -> &str;
 
-    /// Everything that makes its figures comparable, as `(name, value)`: sizes, distribution, transactions on or off.
+    /// All settings that affect the figures, as `(name, value)`: sizes, distribution, transactions on or off.
     fn settings(&self) -> Vec<(String, String)>;
 
-    /// All statements that its scripts run, by index.
+    /// All statements of the scripts. Scripts refer to them by index.
     fn statements(&self) -> Arc<[Statement]>;
 
-    /// The part of one connection.
+    /// The script of one connection.
     fn script(&self, random: Random) -> Script;
 
-    /// The part of the connection of that number, of workloads whose connections differ.
+    /// The script of a connection by its number, for workloads whose connections differ.
     fn part(&self, _number: usize, random: Random) -> Script {
         self.script(random)
     }
 
-    /// Of a replay: how many of so many connections it needs, and how long it takes. To be asked once before its scripts are.
+    /// For a replay: the number of connections that it needs, out of those given, and its duration. To be called once before its scripts are made.
     fn replays(&self, _connections: usize) -> Option<Replayed> {
         None
     }
 
-    /// Of a replay: its reads with their parameters, in their order.
+    /// For a replay: the reads of the log with their parameters, in order.
     fn logged(&self) -> Vec<(Arc<str>, Option<Vec<Value>>)> {
         Vec::new()
     }
 
-    /// The part of a connection that writes in the background, if the workload knows such writes: one transaction each time.
+    /// The script of a connection that writes in the background, if the workload has such writes. A run of it is one transaction.
     fn writer(&self, random: Random) -> Option<Script>;
 
-    /// Whether key-value stores and the echo server can do it, and why not: one GET or SET for each of its statements.
+    /// An error that says why, if key-value stores and the echo server cannot run the workload as one GET or SET for each statement.
     fn runs_on_stores(&self) -> Result<()> {
         bail!("{} runs on SQL servers only", self.name())
     }
 
-    /// A round begins: its scripts are requested next. The rows inserted in earlier rounds are forgotten.
+    /// Begins a round. The scripts of the round are made next. Rows inserted in earlier rounds are not read any more.
     fn begin_round(&self) {}
 
-    /// Whether it asks a look-aside cache first, where the target has one.
+    /// Whether it reads from a look-aside cache first, if the target has one.
     fn looks_aside(&self) -> bool {
         false
     }
 
-    /// A read and its parameters, drawn as the load draws them, for the comparison of answers.
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>);
+    /// Draws a read and its parameters as the load does, for the comparison of answers.
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>);
 
-    /// A write of the workload that changes the answer to this question, if it knows one: for seeing how soon it is seen.
-    fn touch(&self, _statement: usize, _values: &[Value], _random: &mut Random) -> Option<(usize, Vec<Value>)> {
+    /// A write that changes the answer of this read, if the workload has one. It serves to measure how soon a change is visible.
+    fn write_affecting(
+        &self,
+        _statement: usize,
+        _values: &[Value],
+        _random: &mut Random,
+    ) -> Option<(usize, Vec<Value>)> {
         None
     }
 
-    /// Makes its tables and rows there, in place of any that an earlier load made; tables of others are left alone, with an
-    /// error. The number of rows. A key-value target gets the values that the load will ask for.
+    /// Creates the tables and rows on the target and returns the number of rows. Tables of an earlier load are replaced; any other table of the same
+    /// name is an error. A key-value target gets the values that the load requests.
     fn load<'a>(&'a self, _target: &'a Target, _bar: &'a ProgressBar) -> Pending<'a, u64> {
-        Box::pin(async { bail!("{} runs on data that are there already: it has none to load", self.name()) })
+        Box::pin(async { bail!("{} runs on existing data: it loads none", self.name()) })
     }
 
-    /// To be awaited once before a run, with the database itself: its data are there and of these settings, or an error that
-    /// says what to type. Reads from it what the scripts need.
+    /// Prepares a run on the database. If the data do not exist with these settings, the error names the command to run. Reads from the database what
+    /// the scripts need. To be awaited once.
     fn ready<'a>(&'a self, _database: &'a Target) -> Pending<'a, ()> {
         Box::pin(async { Ok(()) })
     }
@@ -135,15 +139,15 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
 /// What a replay needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replayed {
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// From its first statement to its end.
+    /// Duration from the first statement to the end.
     pub seconds: f64,
-    /// How many times faster than it was.
+    /// How many times faster it runs than the log.
     pub speed: f64,
 }
 
-/// Makes the workload's data there, with a bar on standard error, and says what it has made.
+/// Loads the workload's data with a progress bar on standard error, and reports what was created.
 pub async fn load(workload: &dyn Workload, target: &Target) -> Result<()> {
     let bar = loading::bar();
     let rows = workload.load(target, &bar).await?;
@@ -152,7 +156,7 @@ pub async fn load(workload: &dyn Workload, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// The same, unless data of these settings are there.
+/// Loads the data unless they exist with these settings.
 pub async fn load_if_missing(workload: &dyn Workload, target: &Target) -> Result<()> {
     if target.family().is_some() && workload.ready(target).await.is_ok() {
         return Ok(());
@@ -160,14 +164,14 @@ pub async fn load_if_missing(workload: &dyn Workload, target: &Target) -> Result
     load(workload, target).await
 }
 
-/// What one connection does. `run` is one transaction.
+/// The script of one connection. A run is one transaction.
 #[derive(Debug)]
 pub enum Script {
     /// One statement alone.
-    Alone(alone::Asker),
-    /// Of a file.
+    SingleStatement(single_statement::Connection),
+    /// A transaction of the user's file.
     Custom(custom::Connection),
-    /// Of a server's log.
+    /// The next statement of a query log.
     Replay(replay::Player),
     /// Point selects.
     PointSelect(point_select::Reader),
@@ -200,7 +204,7 @@ impl Script {
     /// Runs one transaction.
     pub async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
         match self {
-            Self::Alone(script) => script.run(session).await,
+            Self::SingleStatement(script) => script.run(session).await,
             Self::Custom(script) => script.run(session).await,
             Self::Replay(script) => script.run(session).await,
             Self::PointSelect(script) => script.run(session).await,

@@ -1,12 +1,12 @@
 //! `oltp-read-only` and `oltp-read-write`: sysbench's OLTP transactions, with the texts and counts of sysbench 1.0.20 (`oltp_common.lua`,
 //! `oltp_read_only.lua`, `oltp_read_write.lua`).
 //!
-//! A transaction is 10 point selects and one each of four kinds of ranges over 100 ids. The read-write one then updates an indexed column of one row
-//! and another column of one, and deletes a row and inserts it again. Each kind draws its table, as sysbench does. After a deadlock the transaction
-//! starts again, with new ids.
+//! A transaction is 10 point selects and one each of four kinds of ranges over 100 ids. The read-write transaction then updates an indexed column of
+//! one row and an unindexed column of another, deletes a row and inserts it again. Each statement draws its table, as in sysbench. After a deadlock
+//! the transaction starts again with new ids.
 //!
-//! Two connections that replace the same row at once may conflict in another way: in READ COMMITTED the second waits, finds the row deleted, and
-//! inserts what the first has inserted. The duplicate key is counted as a failure (sysbench ignores it).
+//! Two connections that replace the same row at once may also conflict in another way. In READ COMMITTED the second one waits, finds the row deleted,
+//! and inserts the row that the first has inserted already. The duplicate key is counted as a failure (sysbench ignores it).
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::value::Value;
 const POINT_SELECTS: usize = 10;
 const RANGE: i64 = 100;
 
-/// `(name, text with the table's number left out, one order only)`
+/// `(name, text without the table's number, whether the order is fixed)`
 const READS: [(&str, &str, bool); 5] = [
     ("point select", "SELECT c FROM sbtest# WHERE id=$1", false),
     ("simple range", "SELECT c FROM sbtest# WHERE id BETWEEN $1 AND $2", false),
@@ -34,10 +34,10 @@ const READS: [(&str, &str, bool); 5] = [
     ("order range", "SELECT c FROM sbtest# WHERE id BETWEEN $1 AND $2 ORDER BY c", true),
     ("distinct range", "SELECT DISTINCT c FROM sbtest# WHERE id BETWEEN $1 AND $2 ORDER BY c", true),
 ];
-/// Place of the sum in [`READS`].
+/// Index of the sum in [`READS`].
 const SUM: usize = 2;
 const RANGES: std::ops::Range<usize> = 1..READS.len();
-/// Kinds of statements follow each other, each with one for each table: first [`READS`], then [`sbtest::WRITES`], then these.
+/// The statements are ordered by kind, and each kind has one for each table: first [`READS`], then [`sbtest::WRITES`], then these.
 const REPLACEMENTS: [(&str, &str); 2] = [
     ("delete", "DELETE FROM sbtest# WHERE id=$1"),
     ("insert", "INSERT INTO sbtest# (id, k, c, pad) VALUES ($1, $2, $3, $4)"),
@@ -57,9 +57,9 @@ pub(super) struct Oltp {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// With the three kinds of changes.
+    /// Whether it has the three kinds of changes.
     pub(super) writes: bool,
-    /// Inside BEGIN and COMMIT.
+    /// Whether BEGIN and COMMIT surround each transaction.
     pub(super) transactions: bool,
 }
 
@@ -103,14 +103,14 @@ impl Workload for Oltp {
         Some(Script::SbtestWriter(Writer::new(Arc::clone(&self.tables), UPDATE_K, random)))
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
         let kind = random.below(POINT_SELECTS + RANGES.len()).saturating_sub(POINT_SELECTS - 1);
         let (table, id) = (self.tables.table(random), self.tables.id(random));
         let values = if kind == 0 { vec![Value::Int(id)] } else { range(id).to_vec() };
         (self.tables.statement(kind, table), values)
     }
 
-    fn touch(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
+    fn write_affecting(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
         let (kind, table) = (statement / self.tables.count(), statement % self.tables.count());
         let first = values.first()?.clone();
         Some(match kind {
@@ -132,7 +132,7 @@ fn range(first: i64) -> [Value; 2] {
     [Value::Int(first), Value::Int(first + RANGE - 1)]
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Connection {
     tables: Arc<Tables>,
@@ -175,7 +175,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The statement of that kind for a table drawn now.
+    /// Draws a table and returns the statement of this kind for it.
     fn statement(&mut self, kind: usize) -> usize {
         let table = self.tables.table(&mut self.random);
         self.tables.statement(kind, table)
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::target::Family;
 
-    /// The texts of `stmt_defs` in sysbench 1.0.20's `oltp_common.lua`, in the order of the statements here.
+    /// The texts of `stmt_defs` in `oltp_common.lua` of sysbench 1.0.20, in the order of our statements.
     const SYSBENCH: [&str; 9] = [
         "SELECT c FROM sbtest%u WHERE id=?",
         "SELECT c FROM sbtest%u WHERE id BETWEEN ? AND ?",
@@ -215,7 +215,7 @@ mod tests {
         let texts: Vec<_> = workload(2).statements.iter().map(|s| s.prepared_text(Family::Mysql)).collect();
         let expected = SYSBENCH.iter().flat_map(|text| ["1", "2"].map(|table| text.replace("%u", table)));
         assert_eq!(texts, expected.collect::<Vec<_>>());
-        // Where sysbench is installed, its own file has them.
+        // If sysbench is installed, compare with its own file too.
         if let Ok(lua) = std::fs::read_to_string("/usr/share/sysbench/oltp_common.lua") {
             for text in SYSBENCH {
                 assert!(lua.contains(&format!("\"{text}\"")), "{text}");
@@ -224,11 +224,11 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_reads_in_the_mix_of_the_load() {
+    fn drawn_reads_have_the_mix_of_the_load() {
         let (workload, mut random) = (workload(2), Random::new(1));
         let mut counts = [0; 5];
         for _ in 0..14_000 {
-            let (statement, values) = workload.question(&mut random);
+            let (statement, values) = workload.draw_read(&mut random);
             let text = workload.statements[statement].prepared_text(Family::Postgres);
             assert!(text.starts_with("SELECT") && text.contains(&format!("${}", values.len())), "{text} {values:?}");
             assert!(!text.contains(&format!("${}", values.len() + 1)), "{text} {values:?}");

@@ -1,7 +1,7 @@
 //! `point-select`: sysbench's SELECT of one column of one row by its primary key (`oltp_point_select.lua`), one per transaction or several.
 //!
-//! It is the smallest answer of a database, so it measures what a cache costs rather than what it saves. With several per transaction, inside BEGIN
-//! and COMMIT, it measures whether the cache may answer at all in the database's default isolation level.
+//! It is the smallest answer of a database, so it measures the costs of a cache rather than its benefit. With several statements between BEGIN and
+//! COMMIT, it measures whether the cache serves them at all in the database's default isolation level.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) struct PointSelect {
     tables: Arc<Tables>,
     per_transaction: u32,
     transactions: bool,
-    /// The selects, by table, then the background writer's.
+    /// The selects, one for each table, then the background writer's statements.
     statements: Arc<[Statement]>,
 }
 
@@ -68,16 +68,16 @@ impl Workload for PointSelect {
     }
 
     fn runs_on_stores(&self) -> Result<()> {
-        ensure!(self.tables.count() == 1, "the key in a store is the row's id alone: --tables 1 only");
+        ensure!(self.tables.count() == 1, "the key in a store is the row's id alone: --tables must be 1");
         Ok(())
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
         (self.tables.statement(0, self.tables.table(random)), vec![Value::Int(self.tables.id(random))])
     }
 
-    fn touch(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
-        // Kinds follow each other, each with one for each table: the select, `k`, `c`.
+    fn write_affecting(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
+        // The statements are ordered by kind, each kind with one for each table: the select, `k`, `c`.
         let update = self.tables.statement(2, statement);
         Some((update, vec![Value::from(digits(C, random)), values.first()?.clone()]))
     }
@@ -91,7 +91,7 @@ impl Workload for PointSelect {
     }
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Reader {
     tables: Arc<Tables>,
@@ -105,7 +105,7 @@ impl Reader {
         if self.transactions {
             session.begin().await?;
         }
-        // One table for the whole transaction, as sysbench does it.
+        // All statements of a transaction use the same table, as in sysbench.
         let table = self.tables.table(&mut self.random);
         let statement = self.tables.statement(0, table);
         for _ in 0..self.per_transaction {

@@ -1,7 +1,7 @@
 //! sysbench's tables, which `point-select` and the OLTP workloads share.
 //!
-//! Schema, names and the form of the values are those of sysbench 1.0.20 (`oltp_common.lua`), so either program can run on the data that its
-//! `prepare` or this one creates. Ids are 1 to the number of rows.
+//! The schema, the names and the form of the values are those of sysbench 1.0.20 (`oltp_common.lua`). So both programs can run on the data of either
+//! program's load. Ids are 1 to the number of rows.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Tables {
     rows: usize,
     distribution: Distribution,
     keys: Keys,
-    /// Of the background writer, if not the same.
+    /// The distribution of the background writer's rows, if it differs.
     written: Option<(Distribution, Keys)>,
     seed: u64,
 }
@@ -35,12 +35,11 @@ impl Tables {
         Ok(Self { count, rows, distribution, keys: Keys::new(distribution, rows)?, written: None, seed })
     }
 
-    /// The background writer draws its rows in another way than the load.
+    /// Sets another distribution for the rows that the background writer updates.
     pub(super) fn written_by(self, distribution: Distribution) -> Result<Self> {
         Ok(Self { written: Some((distribution, Keys::new(distribution, self.rows)?)), ..self })
     }
 
-    /// Number of tables.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
@@ -51,32 +50,32 @@ impl Tables {
         all.map(|(name, distribution)| (name.to_owned(), distribution.to_string()))
     }
 
-    /// The text for each table, whose number is left out as `#`.
+    /// The text for each table. `#` is replaced with the table's number.
     pub(super) fn texts(&self, text: &str) -> impl Iterator<Item = String> {
         (1..=self.count).map(move |table| text.replace('#', &table.to_string()))
     }
 
-    /// Place of a statement, where kinds of statements follow each other, each with one for each table.
+    /// Index of the statement of a kind for a table. Statements are ordered by kind, each kind with one for each table.
     pub(super) fn statement(&self, kind: usize, table: usize) -> usize {
         kind * self.count + table
     }
 
-    /// One of the tables, from 0, all alike.
+    /// A random table, counted from 0.
     pub(super) fn table(&self, random: &mut Random) -> usize {
         random.below(self.count)
     }
 
-    /// The random numbers of a row, of which the first make its `c`.
+    /// The random numbers of a row. The first of them make its `c`.
     fn of_row(&self, table: usize, id: usize) -> Random {
         Random::numbered(Random::numbered(self.seed, table as u64).next(), id as u64)
     }
 
-    /// Makes the tables; or, where only keys and values live, the values of `c` under their ids.
+    /// Creates the tables. A key-value target gets the values of `c` by id instead.
     pub(super) async fn load(&self, target: &Target, bar: &ProgressBar) -> Result<u64> {
         if target.family().is_some() {
             return loading::load(self, target, bar).await;
         }
-        ensure!(self.count == 1, "{} has keys and no tables: --tables 1 only", target.name);
+        ensure!(self.count == 1, "{} is a key-value store: --tables must be 1", target.name);
         bar.set_length(self.rows as u64);
         let mut connection = Connection::open(&target.kind).await?;
         for id in 1..=self.rows {
@@ -87,7 +86,7 @@ impl Tables {
         Ok(self.rows as u64)
     }
 
-    /// The tables are there: our own of these settings, or sysbench's with rows enough.
+    /// Checks that the tables exist: those of our load with these settings, or sysbench's with enough rows.
     pub(super) async fn ready(&self, workload: &str, target: &Target) -> Result<()> {
         let mut database = Database::open(target).await?;
         let state = loading::state(self, &mut database).await?;
@@ -112,7 +111,7 @@ impl Tables {
         loading::explain(&state, (workload, &loading::settings_text(self)), target)
     }
 
-    /// An id, by the distribution.
+    /// A random id.
     pub(super) fn id(&self, random: &mut Random) -> i64 {
         id(self.keys.draw(random))
     }
@@ -152,7 +151,7 @@ impl Data for Tables {
         (self.count * self.rows) as u64
     }
 
-    /// A row. Tables take turns, so that all connections have something to do.
+    /// Adds one row. Tables alternate, so that all connections are busy.
     fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let (table, id) = (number as usize % self.count, number as usize / self.count + 1);
         let mut random = self.of_row(table, id);
@@ -163,7 +162,7 @@ impl Data for Tables {
     }
 }
 
-/// Groups of eleven digits with dashes between them; 119 characters are ten groups.
+/// Groups of eleven digits joined by dashes: ten groups are 119 characters.
 pub(super) fn digits(groups: usize, random: &mut Random) -> String {
     let mut text = String::with_capacity(groups * 12);
     for group in 0..groups {
@@ -186,11 +185,11 @@ pub(super) const WRITES: [(&str, &str); 2] = [
     ("non-index update", "UPDATE sbtest# SET c=$1 WHERE id=$2"),
 ];
 
-/// Updates one row at a time, `k` or `c`, drawn as the load draws it unless something else was asked for.
+/// Updates `k` or `c` of one row at a time, drawn by the load's distribution unless another is set.
 #[derive(Debug)]
 pub struct Writer {
     tables: Arc<Tables>,
-    /// Kind of the first of [`WRITES`] among the workload's statements.
+    /// Index of the first kind of [`WRITES`] among the workload's kinds.
     first: usize,
     random: Random,
 }

@@ -1,7 +1,7 @@
 //! `title-5`: the queries of a movie page, as five prepared SELECTs by the movie's title.
 //!
-//! Titles are drawn uniformly from the 969 popular ones, so a cache with 969 × 5 answers answers everything. No BEGIN by default. The background
-//! writer makes one change per transaction, in a fixed mix:
+//! Titles are drawn uniformly from the 969 popular ones, so a cache with 969 × 5 results serves every read. There is no BEGIN by default. The
+//! background writer makes one change per transaction, in a fixed mix:
 //!
 //! | of 4 | statement | shown by |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | 1 | `UPDATE title` sets `updated` | `details` |
 //! | 1 | `INSERT INTO title_genre`, and next time its `DELETE` | `genres` |
 //!
-//! Half of them change movies that the load requests, and so answers that it sees; half change other titles, and so nothing that it sees. A cache
-//! that invalidates too much pays for the second half as well.
+//! Half of the changes are to movies that the load requests, and change its results. The other half is to other titles and changes no result. A cache
+//! that invalidates too much also loses results with these.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use crate::statement::Statement;
 use crate::target::Target;
 use crate::value::Value;
 
-/// `(name, text)` of the background writer's statements, which follow the queries.
+/// `(name, text)` of the background writer's statements. They follow the queries.
 pub(super) const WRITES: [(&str, &str); 4] = [
     ("add a vote", "UPDATE title_rating SET num_votes = num_votes + 1 WHERE title_id = $1"),
     ("update a title", "UPDATE title SET updated = CURRENT_TIMESTAMP WHERE title_id = $1"),
@@ -79,14 +79,14 @@ impl Workload for Title5 {
         Some(Script::Title5Writer(Writer::new(self.movies.ids(), QUERIES.len(), random)))
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
         let titles = self.movies.titles();
         let title = &titles[random.below(titles.len())];
         (random.below(QUERIES.len()), vec![Value::Text(Arc::clone(title))])
     }
 
-    /// Of what characters and people show nothing is changed, and what is added to genres would stay.
-    fn touch(&self, statement: usize, values: &[Value], _random: &mut Random) -> Option<(usize, Vec<Value>)> {
+    /// Nothing changes the results about characters and people, and an added genre would stay in the table.
+    fn write_affecting(&self, statement: usize, values: &[Value], _random: &mut Random) -> Option<(usize, Vec<Value>)> {
         let update = match *NAMES.get(statement)? {
             "details" => UPDATE_TITLE,
             "rating" => ADD_VOTE,
@@ -105,7 +105,7 @@ impl Workload for Title5 {
     }
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Reader {
     titles: Arc<[Arc<str>]>,
@@ -129,15 +129,15 @@ impl Reader {
     }
 }
 
-/// Writes in the background.
+/// The script of the background writer.
 #[derive(Debug)]
 pub struct Writer {
     ids: Arc<[Vec<i64>; 2]>,
-    /// Place of the first of [`WRITES`] among the workload's statements.
+    /// Index of the first of [`WRITES`] among the workload's statements.
     first: usize,
     random: Random,
     turn: u64,
-    /// The genre that was added and is removed next.
+    /// The genre that was added and will be removed next.
     added: Option<[Value; 2]>,
 }
 
@@ -146,7 +146,7 @@ impl Writer {
         Self { ids, first, random, turn: 0, added: None }
     }
 
-    /// Of a popular movie, or of another title.
+    /// A random key of a popular movie or of another title.
     fn title(&mut self) -> Value {
         let [popular, others] = &*self.ids;
         let ids = if others.is_empty() || self.random.below(2) == 0 { popular } else { others };
@@ -176,7 +176,7 @@ impl Writer {
     }
 }
 
-/// A name that no other writer and no other run adds: what a run that was cut off has left behind stays there.
+/// A name that no other writer and no other run adds. An interrupted run leaves its row behind.
 fn new_genre() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();

@@ -1,8 +1,8 @@
-//! `title-aggregates`: the queries of a page of statistics over the movies of title-5 (the follow-up that was announced and never published).
+//! `title-aggregates`: the queries of a page of statistics over the movies of title-5.
 //!
-//! A transaction is six aggregations, each with its own parameters: two read a large part of a table, three join two or three tables over a year or a
-//! genre, one reads the few rows of a popular title. Years are drawn from the newest down, so that recent ones are requested most. These results save
-//! a cache most, and are hardest to keep valid: nearly every change of a row affects some of them. The background writer is title-5's.
+//! A transaction is six aggregations, each with its own parameters. Two read a large part of a table, three join two or three tables over a year or a
+//! genre, one reads the few rows of a popular title. Recent years are requested most. These results save the most work, and are the hardest to keep
+//! valid: nearly every change of a row affects some of them. The background writer is title-5's.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ const TYPES: [&str; 4] = ["movie", "tvEpisode", "short", "tvSeries"];
 /// The newest year, and the number of requested years.
 const YEAR: i64 = 2025;
 const YEARS: usize = 100;
-/// Years of a range, and the least number of titles of a type in it.
+/// Years in a range, and the least number of titles of a type in it.
 const RANGE: i64 = 10;
 const AT_LEAST: i64 = 10;
 
@@ -106,7 +106,7 @@ impl Workload for TitleAggregates {
         Some(Script::Title5Writer(Writer::new(self.movies.ids(), QUERIES.len(), random)))
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
         let query = random.below(QUERIES.len());
         (query, values(query, &self.movies.titles(), random))
     }
@@ -120,7 +120,7 @@ impl Workload for TitleAggregates {
     }
 }
 
-/// The parameters of the query at that place.
+/// Draws the parameters of the query with this index.
 fn values(query: usize, titles: &[Arc<str>], random: &mut Random) -> Vec<Value> {
     let year = |random: &mut Random| YEAR + 1 - id(random.skewed(YEARS));
     match query {
@@ -136,7 +136,7 @@ fn values(query: usize, titles: &[Arc<str>], random: &mut Random) -> Vec<Value> 
     }
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Reader {
     titles: Arc<[Arc<str>]>,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use freshet_cache::admission::{self, Hits, Miss, Worth};
-use freshet_cache::{Cache, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark};
+use freshet_cache::{
+    Cache, CatalogLoad, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
+};
 use freshet_types::{
     CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
     Visible,
@@ -75,7 +77,9 @@ impl<'a> Ours<'a> {
         let cache = Arc::new(Cache::new(Limits::with_memory(capacity), Faults::default()));
         let epoch = cache.connected();
         let proof = Visible::Snapshot(Snapshot::new(1, vec![]));
-        assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
+        let differs = Redefinition::Everything;
+        let load = CatalogLoad { version: CATALOG, differs, proof: &proof, asked_at: 1, add_namesakes: None };
+        assert!(cache.catalog_loaded(epoch, load));
         cache.publish(epoch, &[TABLE]);
         cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
         cache.advance(Lsn(10));

@@ -56,6 +56,7 @@ fn add(total: &mut Stats, run: &Stats) {
     total.wait_skipped += run.wait_skipped;
     total.loads += run.loads;
     total.refused_loads += run.refused_loads;
+    total.early_loads += run.early_loads;
     total.snapshot_hits += run.snapshot_hits;
     total.stored_without_proof += run.stored_without_proof;
 }
@@ -92,6 +93,7 @@ fn the_engine_keeps_its_promises() {
             ("writes without a commit wait", total.wait_skipped),
             ("loads of the catalogue", total.loads),
             ("refused loads", total.refused_loads),
+            ("loads that miss a redefinition", total.early_loads),
         ] {
             assert!(count >= 30, "the simulation hardly exercises {what}: {count}");
         }

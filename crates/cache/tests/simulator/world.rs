@@ -105,6 +105,7 @@ pub(crate) struct Stats {
     pub(crate) wait_skipped: u64,
     pub(crate) loads: u64,
     pub(crate) refused_loads: u64,
+    pub(crate) early_loads: u64,
     pub(crate) snapshot_hits: u64,
     pub(crate) stored_without_proof: u64,
 }

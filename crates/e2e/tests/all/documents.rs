@@ -101,7 +101,8 @@ fn options() -> Result<()> {
         (&["uninstall"], "`freshet uninstall`"),
         (&["advise"], "`freshet advise`"),
         (&["top"], "`freshet top`"),
-        (&["bypass", "memory"], "`freshet bypass on|off`, `freshet memory SIZE`"),
+        (&["bypass"], "`freshet bypass on|off`"),
+        (&["memory"], "`freshet memory SIZE`"),
         (&["demo"], "`freshet-bench demo`"),
     ] {
         let name = if heading.starts_with("`freshet-bench") { "freshet-bench" } else { "freshet" };

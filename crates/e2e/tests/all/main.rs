@@ -15,6 +15,7 @@
 //! * `calls`: system calls of a hit and of a pass;
 //! * `scale`: ten thousand connections (`make bench-scale`);
 //! * `mysql`: the same for MariaDB and MySQL;
+//! * `pooling`: sessions that share server connections;
 //! * `stress`: the promises under concurrent writers;
 //! * `suites`: test suites of other projects, direct and through Freshet (`make test-long`);
 //! * `verdicts`: the verdicts about statements of real software;
@@ -35,6 +36,7 @@ mod join_keys;
 mod login;
 mod mysql;
 mod operating;
+mod pooling;
 mod scale;
 mod stress;
 mod suites;

@@ -7,11 +7,11 @@ use anyhow::{Context, Result, anyhow};
 use freshet_net::Upstream;
 use freshet_net::postgres::{Client, Purpose};
 
-/// Time for one statement.
+/// Time limit of one statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection to the upstream's database. Names resolve in `pg_catalog` alone, so that no object of the database is
-/// taken for one of the server's, and relations are shown with their schema.
+/// A connection to the upstream's database. Names resolve in `pg_catalog` only, so that no object of the database is taken for one of the server's.
+/// Relations are shown with their schema.
 pub(crate) struct Database {
     client: Client,
     /// Its name, quoted.
@@ -64,13 +64,13 @@ impl Database {
             .collect()
     }
 
-    /// The one row.
+    /// The only row.
     pub(crate) async fn row<const N: usize>(&mut self, sql: &str) -> Result<[String; N]> {
         let mut rows = self.rows(sql).await?;
         rows.pop().filter(|_| rows.is_empty()).with_context(|| format!("not one row: {sql}"))
     }
 
-    /// The one value.
+    /// The only value.
     pub(crate) async fn value(&mut self, sql: &str) -> Result<String> {
         let [value] = self.row(sql).await?;
         Ok(value)

@@ -1,7 +1,7 @@
 //! Whether Freshet may read the keys by which results join tables.
 //!
-//! The dependencies of a result with joins or subqueries are found by the keys in the tables, which Freshet reads
-//! itself. A query on a parent needs the right on the parent alone, so parents are checked as well.
+//! Freshet finds the dependencies of a result with joins or subqueries by the keys in the tables, which it reads itself. A query on a parent needs
+//! the right on the parent only, so parents are checked as well.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ use super::database::Database;
 use super::report::Report;
 use super::tables::{Table, shown};
 
-/// A table, or a parent of some.
+/// A table, or a parent of tables.
 #[derive(Clone, Debug)]
 pub(super) struct Relation {
     /// With its schema, quoted.
     name: String,
     /// Quoted.
     schema: String,
-    /// This role may use the schema.
+    /// Whether this role may use the schema.
     schema_usable: bool,
-    /// This role may read it.
+    /// Whether this role may read the table.
     readable: bool,
 }
 

@@ -1,9 +1,8 @@
-//! `freshet check`: whether a database satisfies every guarantee, and how to mend it if not.
+//! `freshet check`: whether a database meets every requirement, and the remedy if not.
 //!
-//! Freshet serves any database, uncached if necessary. So a missing right shows as a missing speed-up and not as an
-//! error. The check tests everything beforehand: it does or asks what the services will do or ask. Each finding comes
-//! with the statement that mends it. `--print-setup` prints one script with all that an administrator can do in
-//! advance, for a Freshet that must change nothing itself (`freshet serve --prepared`).
+//! Freshet serves any database, uncached if necessary. So a missing right shows as missing speed and not as an error. The check does in advance what
+//! the services will do. Each finding has the statement that solves it. `--print-setup` prints one script with everything that an administrator can
+//! do in advance, for a Freshet that must change nothing itself (`freshet serve --prepared`).
 
 pub(crate) mod database;
 mod keys;
@@ -43,7 +42,7 @@ pub(crate) struct CheckArgs {
     /// Check all databases of this configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with = "print_triggers")]
     config: Option<PathBuf>,
-    /// One of them.
+    /// The database of the configuration file that is being checked.
     #[arg(skip)]
     configured: Option<DatabaseConfig>,
     /// Name of the publication that Freshet keeps
@@ -71,7 +70,7 @@ pub(crate) struct CheckArgs {
 enum Mode {
     /// Freshet makes the publication and what else it needs, and adds tables.
     Managed,
-    /// An administrator did it before.
+    /// An administrator has made them.
     Prepared,
 }
 
@@ -91,7 +90,7 @@ pub(crate) async fn run(args: CheckArgs) -> ExitCode {
     let mut outcome = ExitCode::SUCCESS;
     for database in config.databases {
         let head = if args.print_setup { "-- database" } else { "database" };
-        // Nobody reads any more what cannot be written.
+        // If the output is closed, nobody reads it.
         let _ = print(&format!("{head} {}\n", database.label()));
         let one = CheckArgs {
             upstream: database.args.upstream.clone(),

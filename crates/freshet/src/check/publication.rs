@@ -23,7 +23,7 @@ struct Publication {
     owner: String,
 }
 
-/// Checks the publication. True if one of this name exists and is not to be replaced.
+/// Checks the publication. True if one with this name exists and need not be replaced.
 pub(super) async fn look(
     database: &mut Database,
     name: &str,

@@ -213,7 +213,7 @@ fn identity_statements(name: &str, key: (&str, bool), deferred: &str, last: (&st
     statements
 }
 
-/// Those of the tables that the options name, all if they name none. A parent stands for its descendants.
+/// The tables that the options name, all if they name none. A parent stands for its descendants.
 pub(super) async fn chosen(
     database: &mut Database,
     tables: Vec<Table>,
@@ -297,12 +297,12 @@ pub(super) fn add_statements<'a>(publication: &str, tables: impl Iterator<Item =
     ]
 }
 
-/// The names, or the first of many.
+/// The names, or the first ones if there are many.
 pub(super) fn names<'a>(tables: impl Iterator<Item = &'a Table>) -> String {
     shown(tables.map(|table| table.name.as_str()))
 }
 
-/// The same for names alone.
+/// The same for texts.
 pub(super) fn shown<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
     let shown = all.get(..NAMES_MAX).unwrap_or(&all).join(", ");

@@ -47,7 +47,7 @@ pub(super) async fn look(database: &mut Database, mode: Mode, report: &mut Repor
     Ok(())
 }
 
-/// Whether they exist, enabled, and of this release.
+/// Whether they exist, are enabled, and are those of this release.
 pub(super) async fn stand(database: &mut Database) -> Result<bool> {
     Ok(!database.column(STATE_QUERY).await?.is_empty())
 }

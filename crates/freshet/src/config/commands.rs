@@ -1,4 +1,4 @@
-//! `freshet config`: what a configuration can hold, and one made from PgBouncer's.
+//! `freshet config`: the possible contents of a configuration, and the import of PgBouncer's.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::config::definition::command;
 use crate::config::{pgbouncer, show};
 
-/// What is printed.
+/// The text to print.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print a file with all keys, commented out, with their defaults

@@ -1,8 +1,8 @@
 //! The tables `[[database]]` of the file: several databases in one instance.
 //!
-//! A table has a name, an upstream, and any of the settings that each database may have for itself. What it leaves out is as for all. The settings of
-//! one database are those of the command line with the table's keys typed behind it: so all checks are those of the command line, and what is
-//! said of one database wins over what is said of all.
+//! A table has a name, an upstream, and any of the settings that a database may have for itself. Other settings are those at the top of the file. The
+//! settings of a database are those of the command line followed by the table's keys. So the checks are those of the command line, and a database's
+//! own setting wins.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -47,9 +47,16 @@ pub(crate) const OWN: &[&str] = &[
     "slot_lag_seconds",
     "refresh_share",
     "trust_immutable",
+    "hints",
     "auth",
     "users",
     "auth_query",
+    "pool",
+    "default_pool_size",
+    "max_db_connections",
+    "query_wait_timeout",
+    "server_idle_timeout",
+    "server_lifetime",
 ];
 
 /// Keys of a `[[database]]` that are not options.
@@ -59,6 +66,9 @@ pub(crate) struct DatabaseArgs {
     /// server
     #[arg(long)]
     name: String,
+    /// PostgreSQL: more names by which clients connect
+    #[arg(long, value_delimiter = ',')]
+    aliases: Vec<String>,
     /// MySQL and MariaDB: addresses that lead to this server, as for all
     #[arg(long, value_delimiter = ',')]
     listen: Vec<String>,
@@ -79,23 +89,25 @@ pub(crate) struct DatabaseArgs {
 /// One database.
 #[derive(Clone, Debug)]
 pub(crate) struct DatabaseConfig {
-    /// None: the one of `upstream`, for all names that no `[[database]]` has.
+    /// None for the database of `upstream`, which takes all names that no `[[database]]` has.
     pub(crate) name: Option<String>,
+    /// More names for clients.
+    pub(crate) aliases: Vec<String>,
     /// The addresses of its own.
     pub(crate) listen: Vec<String>,
     pub(crate) memory_min: u64,
     pub(crate) memory_max: u64,
-    /// Of the entry `*`.
+    /// For the entry `*`.
     pub(crate) max_databases: u32,
     pub(crate) idle_timeout: Duration,
-    /// Of a database that the entry `*` has opened: its name at the server, in place of that in `upstream`.
+    /// For a database that the entry `*` has opened: its name at the server, in place of the one in `upstream`.
     pub(crate) at_server: Option<String>,
-    /// All settings as they are for this database.
+    /// All settings of this database.
     pub(crate) args: ServeArgs,
     pub(crate) settings: Vec<Setting>,
-    /// The keys of its table that are settings.
+    /// The settings in its table.
     pub(crate) own: Vec<String>,
-    /// Where it is in the file, to name it.
+    /// Its position in the file, for messages.
     pub(crate) place: Place,
 }
 
@@ -141,7 +153,7 @@ pub(super) fn tables(entries: &[Entry]) -> Vec<Vec<&Entry>> {
     (0..count).map(|number| entries.iter().filter(|entry| entry.database == Some(number)).collect()).collect()
 }
 
-/// The command line with the settings of a table typed behind it.
+/// The command line followed by the settings of a table.
 pub(super) fn arguments(arguments: &[OsString], table: &[&Entry]) -> Vec<OsString> {
     let all = settings(&command());
     let typed = table.iter().filter(|entry| OWN.contains(&entry.key.as_str())).filter_map(|entry| {
@@ -159,6 +171,7 @@ impl DatabaseConfig {
         let place = entry("name").map_or(Place::Option("upstream".to_owned()), |entry| entry.place.clone());
         Self {
             name: text("name"),
+            aliases: entry("aliases").map(|entry| entry.values.clone()).unwrap_or_default(),
             listen: entry("listen").map(|entry| entry.values.clone()).unwrap_or_default(),
             memory_min: size("memory_min").unwrap_or_default(),
             memory_max: size("memory_max").unwrap_or(u64::MAX),
@@ -187,9 +200,9 @@ impl DatabaseConfig {
         self.name.as_deref() == Some(ANY)
     }
 
-    /// One database of the entry for any.
+    /// A database of the entry for any database.
     pub(crate) fn of(&self, name: &str) -> Self {
-        Self { name: Some(name.to_owned()), at_server: Some(name.to_owned()), ..self.clone() }
+        Self { name: Some(name.to_owned()), aliases: Vec::new(), at_server: Some(name.to_owned()), ..self.clone() }
     }
 
     /// Whether both are the same entry of the file, perhaps with other settings.
@@ -197,7 +210,7 @@ impl DatabaseConfig {
         self.name == other.name && (self.name.is_none() || self.args.is_mysql() == other.args.is_mysql())
     }
 
-    /// Whether both have a change stream of the same server and database, as far as the connection strings tell.
+    /// Whether both have a change stream of the same server and database, as far as the connection strings show.
     fn is_same_database(&self, other: &Self) -> bool {
         if self.args.is_mysql() {
             let address = |one: &Self| Some(MySqlUpstream::parse(&one.args.upstream).ok()?.address().clone());
@@ -219,7 +232,7 @@ impl DatabaseConfig {
         this.database == other.database && this.hosts.into_iter().any(|host| has(host.address))
     }
 
-    /// What is wrong with it, at this key.
+    /// A fault of this entry, at this key.
     pub(crate) fn fault(&self, key: &str, why: &anyhow::Error) -> Fault {
         Fault { place: self.place.clone(), key: Some(key.to_owned()), text: format!("{why:#}") }
     }
@@ -232,13 +245,13 @@ impl DatabaseConfig {
         self.setting(key).map(|setting| setting.value.as_str()).unwrap_or_default()
     }
 
-    /// Where the value of a key comes from.
+    /// The place of a key's value.
     fn place_of(&self, key: &str) -> Place {
         self.setting(key).map_or_else(|| self.place.clone(), |setting| setting.place.clone())
     }
 }
 
-/// What is wrong with databases that are right one by one.
+/// Faults of databases that are each valid alone.
 pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut fault =
@@ -261,9 +274,9 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
             let (what, hint) = if is_mysql {
                 ("server", "one entry serves all databases of a server")
             } else {
-                ("database", "clients reach it by the name of the entry and by its name at the server")
+                ("database", "aliases gives an entry more names")
             };
-            // The one at the top comes last and has no place of its own.
+            // The database at the top is the last and has no place in the file.
             let place = if one.name.is_some() { one.place_of("upstream") } else { earlier.place_of("upstream") };
             let other = if one.name.is_some() { earlier } else { one };
             let text =
@@ -277,6 +290,7 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
         if one.is_any() {
             faults_of_any(one, all, &mut fault);
         }
+        faults_of_aliases(one, before, all, &mut fault);
         if let Err(error) = listen_addresses(&one.listen, is_mysql) {
             fault(one.place.clone(), "listen", error.to_string());
         }
@@ -301,6 +315,32 @@ pub(super) fn faults(all: &[DatabaseConfig], memory: u64) -> Vec<Fault> {
         fault(one.place.clone(), "listen", text.to_owned());
     }
     faults
+}
+
+/// What is wrong with the other names of an entry. `before`: the entries before it.
+fn faults_of_aliases(
+    one: &DatabaseConfig,
+    before: &[DatabaseConfig],
+    all: &[DatabaseConfig],
+    fault: &mut impl FnMut(Place, &str, String),
+) {
+    if !one.aliases.is_empty() && (one.args.is_mysql() || one.is_any()) {
+        let text = if one.is_any() {
+            "the entry \"*\" has all names already"
+        } else {
+            "a client of MySQL or MariaDB reaches a server by its address, not by the name of an entry"
+        };
+        fault(one.place.clone(), "aliases", text.to_owned());
+    }
+    for (at, alias) in one.aliases.iter().enumerate() {
+        let (earlier, _) = one.aliases.split_at(at);
+        let is_taken = earlier.contains(alias)
+            || before.iter().any(|other| other.aliases.contains(alias))
+            || all.iter().any(|other| !other.args.is_mysql() && other.label() == *alias);
+        if is_taken {
+            fault(one.place.clone(), "aliases", format!("{alias:?} is a name of a database already"));
+        }
+    }
 }
 
 /// What is wrong with the entry for any database.
@@ -329,6 +369,7 @@ mod tests {
         let serve = matches.subcommand_matches("serve").expect("serve");
         DatabaseConfig {
             name: name.map(str::to_owned),
+            aliases: Vec::new(),
             listen: vec!["127.0.0.1:1".to_owned()].into_iter().filter(|_| upstream.starts_with("mysql")).collect(),
             memory_min: 0,
             memory_max: u64::MAX,
@@ -361,6 +402,15 @@ mod tests {
         let servers = ["mysql://f@h/a", "mysql://g@h:3306/b"].map(|url| database(Some(url), url, 10));
         let says = |all: &[DatabaseConfig], what: &str| faults(all).first().is_some_and(|text| text.contains(what));
         assert!(says(&[alias, at_top], "upstream: the database of \"shop\" once more"));
+        let named = |aliases: &[&str]| DatabaseConfig {
+            aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+            ..database(Some("a"), "postgres://f@h/a", 12)
+        };
+        assert!(faults(&[other.clone(), named(&["b", "c"])]).is_empty());
+        for aliases in [&["b", "b"][..], &["a"], &["other"]] {
+            let all = [other.clone(), named(aliases)];
+            assert!(says(&all, "f.toml:12:8: aliases") && faults(&all).len() == 1, "{aliases:?}");
+        }
         assert!(says(&servers, "upstream: the server of \"mysql://f@h/a\" once more"));
     }
 }

@@ -1,4 +1,4 @@
-//! What can be configured, as the command line's definition says it.
+//! The settings, as the definition of the command line has them.
 
 use std::any::TypeId;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use freshet_units::{MemorySize, Share, Span};
 
 use crate::cli::Cli;
 
-/// Options of `freshet serve` that are not settings: they say where the settings are, or break the protocol for tests.
+/// Options of `freshet serve` that are not settings: they name the file of the settings, or break the protocol for tests.
 const NOT_SETTINGS: &[&str] = &["config", "check_config", "test_fault", "help", "version"];
 /// The options that all commands have.
 const LOG: [&str; 2] = ["log", "log_format"];
 
-/// What a value is, as far as a file and its readers must know.
+/// The kind of a value, as far as the file needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Flag,
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Text,
 }
 
-/// The program's command line, with a variable of the environment for each setting.
+/// The program's command line, with an environment variable for each setting.
 pub(crate) fn command() -> Command {
     Cli::command().mut_subcommand("serve", |serve| serve.mut_args(with_variable))
 }
@@ -66,7 +66,7 @@ pub(crate) fn may_stand_alone(arg: &Arg) -> bool {
     arg.get_num_args().is_some_and(|range| range.min_values() == 0)
 }
 
-/// The default as it would be typed; empty if there is none.
+/// The default in the form of the command line. Empty if there is none.
 pub(crate) fn default(arg: &Arg) -> String {
     let values = arg.get_default_values().iter().map(|value| value.to_string_lossy());
     values.collect::<Vec<_>>().join(",")
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// What is expected of a value, in words.
+/// The expected value, in words.
 pub(crate) fn expected(arg: &Arg) -> String {
     match Kind::of(arg) {
         Kind::Flag => "true or false".to_owned(),
@@ -119,8 +119,7 @@ fn is_setting(arg: &Arg) -> bool {
     arg.get_long().is_some() && !NOT_SETTINGS.contains(&key(arg))
 }
 
-/// An option that is a setting may come from the environment. A switch may be given a value, so that the command line can
-/// undo what the file says.
+/// Gives a setting its environment variable. A switch may have a value, so that the command line can revoke what the file sets.
 fn with_variable(arg: Arg) -> Arg {
     if !is_setting(&arg) {
         return arg;

@@ -1,4 +1,4 @@
-//! One key of the file, and its value as it would be typed on the command line.
+//! A key of the file, with its value in the form of the command line.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
@@ -9,19 +9,19 @@ use crate::config::definition::{self, Kind, expected, key, may_stand_alone};
 use crate::config::fault::Place;
 use crate::config::written::{Written, in_words, nearest};
 
-/// What the file says about one setting.
+/// The value of a setting in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: String,
-    /// As they would be typed on a command line.
+    /// The values in the form of the command line.
     pub(crate) values: Vec<String>,
     /// Where the value is.
     pub(crate) place: Place,
-    /// The number of the `[[database]]` that it belongs to; None: it is at the top.
+    /// The number of its `[[database]]`. None if the key is at the top.
     pub(crate) database: Option<usize>,
 }
 
-/// Why the key is none.
+/// The fault of an unknown key.
 pub(super) fn unknown(name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>, settings: &[Arg]) -> Option<String> {
     let name = name.get_ref().as_ref();
     if settings.iter().any(|arg| key(arg) == name) {
@@ -38,7 +38,7 @@ pub(super) fn unknown(name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>
     })
 }
 
-/// The entry of a key; Err: what is wrong with its value.
+/// The entry of a key, or the fault of its value.
 pub(super) fn entry(
     file: &Written<'_>,
     name: &Spanned<DeString<'_>>,
@@ -55,7 +55,7 @@ pub(super) fn entry(
     Ok(Entry { key: name.to_owned(), values: checked(arg, &typed)?, place: file.place(&value.span()), database: None })
 }
 
-/// The value as it would be typed behind the option; None: a value of another type is expected.
+/// The value in the form of the command line. None if the setting needs a value of another type.
 fn typed(arg: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
     let one = match (Kind::of(arg), value) {
         (Kind::Flag, DeValue::Boolean(on)) => on.to_string(),
@@ -76,7 +76,7 @@ fn whole(number: &DeInteger<'_>) -> Option<String> {
     i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
 }
 
-/// Parses the value as the command line would. Returns the values that the option then has.
+/// Parses the value as the command line does. Returns the values of the option.
 pub(crate) fn checked(arg: &Arg, typed: &[String]) -> Result<Vec<String>, String> {
     let alone = arg.clone().env(clap::builder::Resettable::Reset).global(false);
     let probe = Command::new("freshet").no_binary_name(true).disable_help_flag(true).arg(alone);
@@ -90,7 +90,7 @@ pub(crate) fn checked(arg: &Arg, typed: &[String]) -> Result<Vec<String>, String
     Ok(raw.map(|value| value.to_string_lossy().into_owned()).collect())
 }
 
-/// Why the command line refuses the value.
+/// Why the command line rejects the value.
 fn refusal(arg: &Arg, typed: &[String], error: &clap::Error) -> String {
     let value = match error.get(ContextKind::InvalidValue) {
         Some(ContextValue::String(value)) => value.clone(),
@@ -98,7 +98,7 @@ fn refusal(arg: &Arg, typed: &[String], error: &clap::Error) -> String {
     };
     let value = if definition::is_secret(arg) { "the value".to_owned() } else { format!("{value:?}") };
     match (Kind::of(arg), std::error::Error::source(error)) {
-        // The text names what is expected.
+        // The text names the expected value.
         (Kind::Size | Kind::Time, Some(why)) => format!("{value}: {why}"),
         (Kind::Integer, Some(why)) => format!("{value}: {why}; expected {}", expected(arg)),
         _ => format!("{value}: expected {}", expected(arg)),

@@ -1,12 +1,12 @@
-//! What is wrong with a configuration, and where.
+//! Faults of a configuration, with their places.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value comes from.
+/// The place of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A line and a column of the file, both from 1; 0: the file as a whole.
+    /// A line and a column of the file, both counted from 1. 0 is the file as a whole.
     File { path: PathBuf, line: usize, column: usize },
     /// An option of the command line.
     Option(String),
@@ -18,9 +18,9 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) place: Place,
-    /// The key, if the fault is in the value of one.
+    /// The key, if the fault is in its value.
     pub(crate) key: Option<String>,
-    /// What is wrong, and what is expected.
+    /// The fault and the expected value.
     pub(crate) text: String,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults, one a line.
+/// All faults, one in each line.
 pub(crate) fn lines(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

@@ -1,7 +1,7 @@
 //! The file: TOML, each key the name of a setting, `[[database]]` for each of several databases, and [`rules`].
 //!
-//! All faults of a file are found at once. A value is checked by the parser of its option, so that the file and the
-//! command line accept the same.
+//! All faults of a file are found at once. A value is checked by the parser of its option, so that the file and the command line accept the same
+//! values.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,11 +16,12 @@ use crate::config::entry::{Entry, entry, unknown};
 use crate::config::fault::{Fault, Place};
 use crate::config::rules;
 use crate::config::written::Written;
+use crate::exit;
 
-/// A larger file is no configuration.
+/// The largest file that is accepted.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) entries: Vec<Entry>,
@@ -32,11 +33,12 @@ pub(crate) fn read(path: &Path, settings: &[Arg]) -> Result<Contents, Vec<Fault>
     let whole = |text: String| {
         vec![Fault { place: Place::File { path: path.to_owned(), line: 0, column: 0 }, key: None, text }]
     };
-    let size = std::fs::metadata(path).map_err(|error| whole(format!("cannot be read: {error}")))?.len();
+    let unreadable = |error| whole(format!("cannot be read: {}", exit::unreadable(&error)));
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > FILE_BYTES_MAX {
         return Err(whole(format!("has {size} bytes; a configuration has at most {FILE_BYTES_MAX}")));
     }
-    let bytes = std::fs::read(path).map_err(|error| whole(format!("cannot be read: {error}")))?;
+    let bytes = std::fs::read(path).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|error| whole(format!("is not UTF-8: {error}")))?;
     parse(path, &text, settings)
 }
@@ -51,7 +53,7 @@ pub(crate) fn parse(path: &Path, text: &str, settings: &[Arg]) -> Result<Content
         let text = error.message().lines().collect::<Vec<_>>().join("; ");
         faults.push((span.clone(), file.fault(&span, None, text)));
     }
-    // What a line with broken syntax is taken for may be anything.
+    // A line with broken syntax may be taken for anything, so its other faults are dropped.
     let broken: HashSet<usize> = faults.iter().map(|(span, _)| file.position(span.start).0).collect();
     let (mut entries, mut rules) = (Vec::new(), Vec::new());
     for (name, value) in table.get_ref() {
@@ -93,7 +95,7 @@ mod tests {
         parse(Path::new("f.toml"), text, &settings(&command())).map(|contents| contents.entries).map_err(faults)
     }
 
-    /// The one fault of a file.
+    /// The only fault of a file.
     fn fault(text: &str) -> String {
         let faults = parsed(text).expect_err(text);
         assert_eq!(faults.len(), 1, "{faults:?}");
@@ -130,8 +132,8 @@ mod tests {
             ("max-staleness = \"1s\"", "f.toml:1:1: unknown key \"max-staleness\": is max_staleness meant?"),
             ("zzzzzz = 1", "f.toml:1:1: unknown key \"zzzzzz\": `freshet config default` prints all keys"),
             (
-                "[pool]\nsize = 1",
-                "f.toml:1:2: unknown section \"pool\": all keys are at the top of the file, but those of a [[database]] or [[rule]]",
+                "[limits]\nsize = 1",
+                "f.toml:1:2: unknown section \"limits\": all keys are at the top of the file, but those of a [[database]] or [[rule]]",
             ),
             (
                 "memory = \"much\"",

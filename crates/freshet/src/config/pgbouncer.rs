@@ -1,7 +1,7 @@
 //! A configuration from a pgbouncer.ini (PgBouncer 1.25, "pgbouncer.ini" in its manual).
 //!
-//! A setting that is dropped in silence would be found missing at night. So what has no counterpart is an error that
-//! names line and key, or a comment in the result if the operator wants it so.
+//! A setting that is dropped silently would be missed later. So a setting without a counterpart is an error that names line and key, or on request a
+//! comment in the result.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,11 +11,11 @@ use crate::config::show::quoted;
 
 /// PgBouncer's default.
 const PORT: &str = "6432";
-const NO_POOL: &str = "Freshet keeps one connection to the database for each client and does not pool";
+const NO_POOL: &str = "Freshet has no such setting of pools";
 const BY_THE_SERVICE_MANAGER: &str =
     "the service manager does this: Freshet logs to the standard error and stays in the foreground";
 
-/// What Freshet does not have.
+/// A setting that Freshet does not have.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     line: usize,
@@ -29,7 +29,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What was read.
+/// The contents of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Import {
     pub(crate) without_counterpart: Vec<Problem>,
@@ -37,11 +37,19 @@ pub(crate) struct Import {
     keys: BTreeMap<&'static str, String>,
     /// Parameters of all connection strings.
     common: Parameters,
-    /// The databases by name, with the parameters of their connection strings.
-    databases: Vec<(String, Parameters)>,
+    databases: Vec<Database>,
     addresses: Vec<(usize, String)>,
     port: Option<String>,
     sockets: Vec<String>,
+}
+
+/// A database with the names by which clients connect.
+#[derive(Debug)]
+struct Database {
+    name: String,
+    aliases: Vec<String>,
+    /// Of its connection string.
+    parameters: Parameters,
 }
 
 /// Of a connection string.
@@ -90,17 +98,19 @@ impl Import {
     }
 
     fn database(&mut self, line: usize, name: &str, value: &str) {
-        if name == "*" {
-            let why = "Freshet caches databases with a name; upstream at the top of its file takes all other names";
-            return self.problem(line, name, why);
-        }
         let name = unquoted(name);
+        let is_any = name == "*";
         let Some(given) = parameters(value) else {
             return self.problem(line, &name, "this is no connection string");
         };
-        let mut parameters = Parameters::from([("dbname".to_owned(), name.clone())]);
+        // The entry for any database needs one for the account of Freshet.
+        let at_server = if is_any { "postgres" } else { &name };
+        let mut parameters = Parameters::from([("dbname".to_owned(), at_server.to_owned())]);
         for (key, value) in given {
             match key.as_str() {
+                "dbname" if is_any => {
+                    self.problem(line, &key, "the entry * is for the database of the name that the client sends");
+                }
                 "host" | "port" | "user" | "password" | "dbname" => _ = parameters.insert(key, value),
                 "pool_size" | "min_pool_size" | "reserve_pool" | "reserve_pool_size" | "pool_mode"
                 | "server_lifetime" => {
@@ -109,7 +119,18 @@ impl Import {
                 _ => self.problem(line, &key, "Freshet has no such setting of a database"),
             }
         }
-        self.databases.push((name, parameters));
+        let leads_to = |parameters: &Parameters| ["host", "port", "dbname"].map(|key| parameters.get(key).cloned());
+        let is_same = |other: &&mut Database| {
+            !is_any && other.name != "*" && leads_to(&other.parameters) == leads_to(&parameters)
+        };
+        let Some(first) = self.databases.iter_mut().find(is_same) else {
+            return self.databases.push(Database { name, aliases: Vec::new(), parameters });
+        };
+        first.aliases.push(name.clone());
+        if first.parameters != parameters {
+            let why = format!("it is another name of {}, and Freshet has one account for both", first.name);
+            self.problem(line, &name, &why);
+        }
     }
 
     fn setting(&mut self, line: usize, key: &str, value: &str) {
@@ -132,9 +153,15 @@ impl Import {
             }
             "auth_type" => self.auth_type(line, value),
             "pool_mode" if value == "session" => {}
+            "pool_mode" if value == "transaction" => self.key("pool", quoted(value)),
+            "default_pool_size"
+            | "max_db_connections"
+            | "query_wait_timeout"
+            | "server_idle_timeout"
+            | "server_lifetime" => self.pool(line, key, value),
             _ if key.starts_with("client_tls_") || key.starts_with("server_tls_") => self.tls(line, key, value),
             "server_connect_timeout" => self.parameter("connect_timeout", value),
-            // Needless where each client has its own connection to the database, which gets its parameters.
+            // Not needed if each client has its own connection to the database, which gets its parameters.
             "server_reset_query"
             | "server_reset_query_always"
             | "max_prepared_statements"
@@ -144,9 +171,23 @@ impl Import {
         }
     }
 
+    /// Limits of pools: numbers, and times in seconds.
+    fn pool(&mut self, line: usize, key: &str, value: &str) {
+        let Ok(number) = value.parse::<u32>() else {
+            return self.problem(line, key, "this is no whole number");
+        };
+        match key {
+            "default_pool_size" => self.key("default_pool_size", number.to_string()),
+            "max_db_connections" => self.key("max_db_connections", number.to_string()),
+            "query_wait_timeout" => self.key("query_wait_timeout", quoted(&format!("{number}s"))),
+            "server_idle_timeout" => self.key("server_idle_timeout", quoted(&format!("{number}s"))),
+            _ => self.key("server_lifetime", quoted(&format!("{number}s"))),
+        }
+    }
+
     fn auth_type(&mut self, line: usize, value: &str) {
         match value {
-            // Freshet takes either, by what a user's verifier is.
+            // Freshet accepts both: the user's verifier decides.
             "md5" | "scram-sha-256" => {}
             "trust" | "cert" => self.key("auth", quoted(value)),
             _ => self.problem(
@@ -181,7 +222,7 @@ impl Import {
         self.parameter(upstream, value);
     }
 
-    /// Addresses need the port, which may come behind them.
+    /// Sets the addresses. They need the port, which may follow them in the file.
     fn listen(&mut self) {
         let port = self.port.clone().unwrap_or_else(|| PORT.to_owned());
         let mut all = Vec::new();
@@ -207,7 +248,7 @@ impl Import {
         }
     }
 
-    /// The file. `name`: that of the pgbouncer.ini.
+    /// The file in Freshet's form. `name` is that of the pgbouncer.ini.
     pub(crate) fn to_toml(&self, name: &str) -> String {
         let mut out = format!("# From {name}\n");
         for problem in &self.without_counterpart {
@@ -216,8 +257,12 @@ impl Import {
         for (key, value) in &self.keys {
             _ = writeln!(out, "{key} = {value}");
         }
-        for (name, parameters) in &self.databases {
+        for Database { name, aliases, parameters } in &self.databases {
             _ = writeln!(out, "\n[[database]]\nname = {}", quoted(name));
+            if !aliases.is_empty() {
+                let aliases: Vec<String> = aliases.iter().map(|alias| quoted(alias)).collect();
+                _ = writeln!(out, "aliases = [{}]", aliases.join(", "));
+            }
             if !parameters.contains_key("user") {
                 out.push_str("# Freshet needs an account of its own: add user=… here, and its password in upstream_password_file\n");
             }
@@ -231,17 +276,13 @@ impl Import {
 
 fn why_not(key: &str) -> &'static str {
     match key {
-        "pool_mode"
-        | "default_pool_size"
-        | "min_pool_size"
+        "pool_mode" => "Freshet has the modes session and transaction",
+        "min_pool_size"
         | "reserve_pool_size"
         | "reserve_pool_timeout"
-        | "max_db_connections"
         | "max_user_connections"
         | "max_db_client_connections"
         | "max_user_client_connections"
-        | "server_lifetime"
-        | "server_idle_timeout"
         | "server_check_query"
         | "server_check_delay"
         | "server_round_robin"
@@ -253,7 +294,7 @@ fn why_not(key: &str) -> &'static str {
         }
         "auth_user" | "auth_dbname" => "auth_query runs as the user of upstream",
         "auth_hba_file" | "auth_ident_file" | "auth_ldap_options" => "the database's own pg_hba.conf decides",
-        "query_timeout" | "query_wait_timeout" | "idle_transaction_timeout" | "transaction_timeout" => {
+        "query_timeout" | "idle_transaction_timeout" | "transaction_timeout" => {
             "set the database's own time-outs, such as statement_timeout and idle_in_transaction_session_timeout"
         }
         "unix_socket_dir" => "a directory of a Unix socket begins with /",
@@ -261,7 +302,7 @@ fn why_not(key: &str) -> &'static str {
     }
 }
 
-/// The parameters of an entry in [databases]: `key=value key='it''s'`. None: not of this form.
+/// The parameters of an entry in [databases]: `key=value key='it''s'`. None for any other form.
 fn parameters(text: &str) -> Option<Vec<(String, String)>> {
     let (mut rest, mut all) = (text.trim(), Vec::new());
     while !rest.is_empty() {
@@ -279,7 +320,7 @@ fn parameters(text: &str) -> Option<Vec<(String, String)>> {
     Some(all)
 }
 
-/// A value up to its quote; two quotes are one. Returns what is behind it as well.
+/// A value up to its quote. Two quotes are one. Also returns the rest.
 fn closed(text: &str) -> Option<(String, &str)> {
     let (mut value, mut rest) = (String::new(), text);
     loop {
@@ -300,7 +341,7 @@ fn unquoted(name: &str) -> String {
     inside.map_or_else(|| name.to_owned(), |inside| inside.replace("\"\"", "\""))
 }
 
-/// As libpq reads it.
+/// The value in libpq's form.
 fn conninfo_value(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:,".contains(c);
     if !value.is_empty() && value.chars().all(plain) {
@@ -321,7 +362,7 @@ mod tests {
                        listen_port = 6543\nlisten_addr = *, ::1\nunix_socket_dir = /run/pgbouncer\nauth_type = scram-sha-256\n\
                        auth_file = /etc/pgbouncer/userlist.txt\nadmin_users = ops, dba\nclient_tls_sslmode = require\n\
                        client_tls_key_file = /k.pem\nclient_tls_cert_file = /c.pem\nserver_tls_sslmode = verify-full\n\
-                       server_tls_ca_file = /ca.pem\npool_mode = session\nserver_connect_timeout = 5\n";
+                       server_tls_ca_file = /ca.pem\npool_mode = transaction\ndefault_pool_size = 7\nquery_wait_timeout = 9\nserver_connect_timeout = 5\n";
 
     #[test]
     fn what_has_a_counterpart_is_a_key() {
@@ -331,20 +372,35 @@ mod tests {
         assert_eq!(
             toml,
             "# From p.ini\n\
-             admin_users = [\"ops\", \"dba\"]\n\
-             listen = [\"0.0.0.0:6543\", \"[::1]:6543\", \"/run/pgbouncer\"]\n\
+             admin_users = [\"ops\", \"dba\"]\ndefault_pool_size = 7\n\
+             listen = [\"0.0.0.0:6543\", \"[::1]:6543\", \"/run/pgbouncer\"]\npool = \"transaction\"\nquery_wait_timeout = \"9s\"\n\
              tls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\ntls_required = true\nusers = \"/etc/pgbouncer/userlist.txt\"\n\n\
              [[database]]\nname = \"shop\"\n\
              upstream = \"connect_timeout=5 dbname=shop host=db.example.com password='it\\\\'s' port=5433 sslmode=verify-full \
              sslrootcert=/ca.pem user=app\"\n"
         );
         let entries = parse(Path::new("t"), &toml, &settings(&command())).expect("no fault");
-        assert_eq!(entries.entries.len(), 8);
+        assert_eq!(entries.entries.len(), 11);
+    }
+
+    #[test]
+    fn aliases_are_names_of_one_entry() {
+        let text = "[databases]\nshop = host=h user=f\nother = host=h user=f\nold = host=h dbname=shop user=f\n\
+                    api = dbname=shop user=f host=h\n* = host=h user=f\nreport = host=h dbname=shop user=r\n";
+        let import = import(text);
+        let problems: Vec<String> = import.without_counterpart.iter().map(ToString::to_string).collect();
+        assert_eq!(problems, ["7: report: it is another name of shop, and Freshet has one account for both"]);
+        let toml = import.to_toml("p.ini");
+        let begin =
+            "name = \"shop\"\naliases = [\"old\", \"api\", \"report\"]\nupstream = \"dbname=shop host=h user=f\"\n";
+        assert!(toml.contains(begin) && toml.matches("[[database]]").count() == 3, "{toml}");
+        assert!(toml.contains("name = \"*\"\nupstream = \"dbname=postgres host=h user=f\"\n"), "{toml}");
+        assert!(parse(Path::new("t"), &toml, &settings(&command())).is_ok());
     }
 
     #[test]
     fn what_has_none_is_named_with_its_line() {
-        let text = "[databases]\n* = host=h\none = host=h dbname=uno pool_size=5\ntwo =\nbad\n[pgbouncer]\npool_mode = transaction\n\
+        let text = "[databases]\n* = host=h dbname=d\none = host=h dbname=uno pool_size=5\ntwo =\nbad\n[pgbouncer]\npool_mode = statement\n\
                     max_client_conn = 100\nauth_type = hba\nlisten_addr = db.example.com\nserver_tls_ciphers = x\nfrobnicate = 1\n\
                     [users]\nu = pool_mode=session\n";
         let import = import(text);
@@ -354,7 +410,7 @@ mod tests {
         assert_eq!(
             starts,
             [
-                "2: *",
+                "2: dbname",
                 "3: pool_size",
                 "5: bad",
                 "7: pool_mode",

@@ -1,4 +1,4 @@
-//! The settings in force, from all places where they may be given.
+//! The settings in force, from all places where they can be set.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ use crate::config::setting::{Setting, Source};
 use crate::logging::LogFormat;
 use crate::serve::ServeArgs;
 
-/// All settings, and what they are for the parts of the program.
+/// All settings, for the file and for the parts of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) args: ServeArgs,
@@ -27,11 +27,11 @@ pub(crate) struct Resolved {
     pub(crate) settings: Vec<Setting>,
     /// At least one.
     pub(crate) databases: Vec<DatabaseConfig>,
-    /// In the order in which they are tried.
+    /// The rules in the order in which they are tried.
     pub(crate) rules: Vec<RuleText>,
 }
 
-/// Reads the configuration that a command line of `freshet serve` names. Err: all that is wrong.
+/// Reads the configuration of a `freshet serve` command line. The error is the list of all faults.
 pub(crate) fn read(arguments: &[OsString]) -> Result<Resolved, Vec<Fault>> {
     let matches = command().try_get_matches_from(arguments).map_err(|error| usage(&error))?;
     let serve = matches.subcommand_matches("serve").unwrap_or(&matches);
@@ -42,7 +42,7 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Resolved, Vec<Fault>> {
     Ok(Resolved { rules, ..resolved })
 }
 
-/// What is wrong with the variables of the environment, which the parser of the command line takes for options.
+/// Faults of environment variables, which the parser would report as options.
 pub(crate) fn environment_faults() -> Vec<Fault> {
     let fault = |arg: &Arg| {
         let variable = definition::variable(key(arg));
@@ -64,7 +64,7 @@ fn resolve(arguments: &[OsString], entries: &[Entry]) -> Result<Resolved, Vec<Fa
     let settings = all_settings(&command, serve, &at_top);
     let mut databases = Vec::new();
     for table in databases::tables(entries) {
-        // Its settings are typed behind those of all: the last one counts.
+        // The table's settings follow those of the top, and the last value counts.
         let command = command.clone().mut_subcommand("serve", |serve| serve.args_override_self(true));
         let (args, matches) = parsed(command.clone(), &databases::arguments(arguments, &table))?;
         let serve = matches.subcommand_matches("serve").unwrap_or(&matches);
@@ -93,12 +93,12 @@ fn all_settings(command: &Command, serve: &ArgMatches, entries: &[Entry]) -> Vec
     settings(command).iter().map(|arg| setting(arg, serve, entries, &originals)).collect()
 }
 
-/// The parser's own words.
+/// A fault in the parser's own words.
 fn usage(error: &clap::Error) -> Vec<Fault> {
     vec![Fault { place: Place::Option("config".to_owned()), key: None, text: error.to_string() }]
 }
 
-/// The file's values as default values. The order of the options stays.
+/// Sets the file's values as defaults. The order of the options stays.
 fn with_defaults(command: Command, entries: &[Entry]) -> Command {
     let with_default = |arg: Arg| match entries.iter().find(|entry| entry.key == key(&arg)) {
         Some(entry) => arg.default_values(entry.values.clone()),
@@ -146,7 +146,7 @@ fn is_open_to_others(path: &Path) -> bool {
 }
 
 impl Resolved {
-    /// Finds what is wrong with settings that are right one by one.
+    /// Finds faults of settings that are each valid alone.
     fn checked(self) -> Result<Self, Vec<Fault>> {
         let mut faults: Vec<Fault> = Vec::new();
         for database in &self.databases {
@@ -155,7 +155,7 @@ impl Resolved {
                 let option = || Place::Option(key.replace('_', "-"));
                 let place = setting.map_or_else(option, |setting| setting.place.clone());
                 let fault = Fault { place, key: Some(key.to_owned()), text };
-                // What holds for all databases is wrong for each.
+                // A fault of all databases is found for each.
                 if !faults.contains(&fault) {
                     faults.push(fault);
                 }
@@ -185,7 +185,7 @@ impl Resolved {
         }
     }
 
-    /// The file that they were read from.
+    /// The file of the configuration.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.args.config.as_deref()
     }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(resolved.log, "warn");
         let memory = resolved.setting("memory").expect("a setting");
         assert_eq!(memory.default, "512MiB");
-        // What the file names is not moved.
+        // Values from the file are not moved.
         let keys: Vec<&str> = resolved.settings.iter().map(|setting| setting.key.as_str()).collect();
         let defined = settings(&command());
         assert_eq!(keys, defined.iter().map(key).collect::<Vec<_>>());

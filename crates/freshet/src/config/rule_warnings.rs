@@ -1,22 +1,28 @@
-//! Warnings of rules that match nothing: at once, if an earlier rule leaves them nothing; else after some thousand statements.
+//! Warnings of rules that match nothing: at once if earlier rules match everything, otherwise after some thousand statements.
 
-use freshet_proxy::{Database, Databases, RuleText, hidden_rules};
+use freshet_proxy::{Database, Databases, hidden_rules};
 
-/// After so many statements that were not answered from the cache, a rule that matched none of them is warned of.
+use crate::config::resolve::Resolved;
+
+/// After this many statements that were not served from the cache, there is a warning of each rule that matched none of them.
 const STATEMENTS: u64 = 10_000;
 
-/// The rules in force have not been examined yet.
+/// Whether the rules in force still have to be examined.
 #[derive(Debug, Default)]
 pub(super) struct Unexamined {
-    /// The number of statements when they came into force; None: they were examined, or there are none.
+    /// The number of statements when the rules came into force. None if they were examined, or if there are none.
     since: Option<u64>,
 }
 
 impl Unexamined {
     /// These rules have come into force.
-    pub(super) fn begin(&mut self, rules: &[RuleText], databases: &Databases) {
+    pub(super) fn begin(&mut self, config: &Resolved, databases: &Databases) {
+        let rules = &config.rules;
         for (hidden, earlier) in hidden_rules(rules) {
             tracing::warn!("rule {hidden} matches nothing: rule {earlier} comes first and matches all of it");
+        }
+        if config.args.query_log.is_none() && rules.iter().any(|rule| rule.log) {
+            tracing::warn!("a rule has log = true, but there is no query log (--query-log)");
         }
         self.since = (!rules.is_empty()).then(|| statements(databases));
     }
@@ -29,7 +35,8 @@ impl Unexamined {
         self.since = None;
         let mut all: Vec<u64> = Vec::new();
         for Database { family, .. } in databases.databases().iter() {
-            let matches = family.shared().rule_matches();
+            let of_file = family.shared().rule_matches().into_iter().filter(|rule| !rule.is_of_sql);
+            let matches: Vec<u64> = of_file.map(|rule| rule.matches).collect();
             all.resize(all.len().max(matches.len()), 0);
             all.iter_mut().zip(matches).for_each(|(all, matches)| *all += matches);
         }
@@ -39,7 +46,7 @@ impl Unexamined {
     }
 }
 
-/// Statements that the databases have answered.
+/// Number of statements that the databases have answered.
 fn statements(databases: &Databases) -> u64 {
     let of_one = |database: &Database| {
         let metrics = &database.family.shared().metrics;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use freshet_proxy::{Caching, RuleText};
+use freshet_proxy::{Caching, NewCache, RuleText};
 use toml::de::{DeTable, DeValue};
 
 use crate::config::fault::Fault;
@@ -12,7 +12,8 @@ use crate::serve::nanos;
 /// The key of the tables.
 pub(crate) const KEY: &str = "rule";
 /// The keys of a rule, with what they are.
-pub(crate) const KEYS: [(&str, &str); 9] = [
+pub(crate) const KEYS: [(&str, &str); 12] = [
+    ("name", "A name for SHOW RULES"),
     ("digest", "The digest of the statement, as SHOW CACHES and SHOW PROXIED QUERIES show it"),
     ("user", "The user that the session has logged in as"),
     ("database", "The database of the session"),
@@ -21,8 +22,13 @@ pub(crate) const KEYS: [(&str, &str); 9] = [
     ("application_name", "application_name of the session; MySQL and MariaDB: its attribute program_name"),
     ("cache", "What is cached: as without the rule (auto), always, or never"),
     ("ttl", "How long a result is served that changes do not invalidate, such as one with the time of day: 10s"),
+    ("timeout", "After how long the statement is cancelled at the database: 5s"),
+    ("log", "true: the statement goes to the query log, however short it took (--query-log)"),
     ("refuse", "The statement is refused, with this message"),
 ];
+
+/// The key whose value is no text.
+pub(crate) const LOG: &str = "log";
 
 /// Reads the tables. What is wrong goes to the faults, each with its place.
 pub(super) fn read(
@@ -69,8 +75,13 @@ fn rule(
             fault(&name.span(), None, text);
             continue;
         }
-        let Some(text) = value.get_ref().as_str() else {
-            fault(&place, Some(key), format!("expected a text in quotes, not {}", in_words(value.get_ref())));
+        if let (LOG, DeValue::Boolean(log)) = (key, value.get_ref()) {
+            rule.log = *log;
+            continue;
+        }
+        let Some(text) = value.get_ref().as_str().filter(|_| key != LOG) else {
+            let expected = if key == LOG { "true or false" } else { "a text in quotes" };
+            fault(&place, Some(key), format!("expected {expected}, not {}", in_words(value.get_ref())));
             continue;
         };
         if let Err(wrong) = set(&mut rule, key, text) {
@@ -83,21 +94,37 @@ fn rule(
         fault(&place, Some(key), text);
     }
     let has = |key: &str| keys.iter().any(|(name, _)| name.get_ref() == key);
-    let caches = has("cache") || has("ttl");
-    if caches && has("refuse") {
-        fault(span, None, "a rule has either cache and ttl, or refuse".to_owned());
+    let runs = ["cache", "ttl", "timeout", LOG].into_iter().any(has);
+    if runs && has("refuse") {
+        fault(span, None, "a rule has either cache, ttl, timeout and log, or refuse".to_owned());
     } else if has("ttl") && rule.cache == Caching::Never {
         fault(span, None, "what is never cached has no ttl".to_owned());
-    } else if faults.len() == before && !caches && !has("refuse") {
-        let text = "a rule does nothing without cache, ttl or refuse".to_owned();
+    } else if faults.len() == before && !runs && !has("refuse") {
+        let text = "a rule does nothing without cache, ttl, timeout, log or refuse".to_owned();
         faults.push((span.clone(), file.fault(span, Some(KEY.to_owned()), text)));
     }
     rule
 }
 
+/// The rule that CREATE CACHE makes. Err: the code and the text of what is wrong.
+pub(super) fn created(new: &NewCache) -> Result<RuleText, (&'static str, String)> {
+    let NewCache { name, digest, ttl } = new;
+    let mut rule =
+        RuleText { name: name.clone(), digest: Some(digest.clone()), cache: Caching::Always, ..RuleText::default() };
+    if let Some(ttl) = ttl {
+        set(&mut rule, "ttl", ttl).map_err(|wrong| ("22023", format!("TTL: {wrong}")))?;
+    }
+    match rule.fault() {
+        Some(("name", wrong)) => Err(("42602", format!("name: {wrong}"))),
+        Some((key, wrong)) => Err(("22023", format!("{}: {wrong}", key.to_uppercase()))),
+        None => Ok(rule),
+    }
+}
+
 fn set(rule: &mut RuleText, key: &str, text: &str) -> Result<(), String> {
     let value = Some(text.to_owned());
     match key {
+        "name" => rule.name = value,
         "digest" => rule.digest = value,
         "user" => rule.user = value,
         "database" => rule.database = value,
@@ -106,10 +133,10 @@ fn set(rule: &mut RuleText, key: &str, text: &str) -> Result<(), String> {
         "application_name" => rule.application_name = value,
         "refuse" => rule.refuse = value,
         "ttl" => rule.ttl = Some(nanos(text.parse()?)),
+        "timeout" => rule.timeout = Some(nanos(text.parse()?)),
         _ => {
-            let known = Caching::NAMES.into_iter().find(|(name, _)| *name == text);
-            let (_, caching) = known.ok_or_else(|| format!("{text:?}: expected \"auto\", \"always\" or \"never\""))?;
-            rule.cache = caching;
+            let known = Caching::named(text);
+            rule.cache = known.ok_or_else(|| format!("{text:?}: expected \"auto\", \"always\" or \"never\""))?;
         }
     }
     Ok(())
@@ -150,8 +177,8 @@ mod tests {
                 "f.toml:3:9: rule.cache: \"nevr\": expected \"auto\", \"always\" or \"never\"",
                 "f.toml:5:9: rule.query: not a regular expression: unclosed group",
                 "f.toml:8:10: rule.digest: expected a text in quotes, not a number",
-                "f.toml:10:1: a rule has either cache and ttl, or refuse",
-                "f.toml:13:1: rule: a rule does nothing without cache, ttl or refuse",
+                "f.toml:10:1: a rule has either cache, ttl, timeout and log, or refuse",
+                "f.toml:13:1: rule: a rule does nothing without cache, ttl, timeout, log or refuse",
             ]
         );
         assert_eq!(
@@ -161,6 +188,22 @@ mod tests {
                 "f.toml:2:7: rule.ttl: expected a time between 100ms and 24h",
                 "f.toml:4:7: rule.ttl: expected number at 0: a time is 250ms, 1s or 2m",
                 "f.toml:5:1: what is never cached has no ttl",
+            ]
+        );
+        assert_eq!(
+            read("[[rule]]\nlog = \"yes\"\n[[rule]]\nname = \"\"\nlog = false\n[[rule]]\nlog = true\nrefuse = \"x\"\n")
+                .expect_err("faults"),
+            [
+                "f.toml:2:7: rule.log: expected true or false, not a text",
+                "f.toml:4:8: rule.name: expected 1 to 63 bytes without control characters, and no digest",
+                "f.toml:6:1: a rule has either cache, ttl, timeout and log, or refuse",
+            ]
+        );
+        assert_eq!(
+            read("[[rule]]\ntimeout = \"1ms\"\n[[rule]]\ntimeout = \"2s\"\nrefuse = \"x\"\n").expect_err("faults"),
+            [
+                "f.toml:2:11: rule.timeout: expected a time between 10ms and 24h",
+                "f.toml:3:1: a rule has either cache, ttl, timeout and log, or refuse",
             ]
         );
         assert_eq!(

@@ -1,8 +1,8 @@
-//! The configuration of a running Freshet: it is read again, and shown.
+//! The configuration of a running Freshet: reloading and showing it.
 //!
-//! The file is the truth, and it is read as a whole: a file with any fault changes nothing. Of what it says, the settings
-//! in [`RELOADED`] are set at once; the others need a restart and stay as they were. What an operator changes by a
-//! statement (`FRESHET MEMORY`, `FRESHET BYPASS`) stays until the setting changes in the file, or until the next start.
+//! The file is the truth and is read as a whole: a file with any fault changes nothing. Settings in [`RELOADED`] are set at once. The others need a
+//! restart and stay as they were. A change by a statement (`FRESHET MEMORY`, `FRESHET BYPASS`) stays until the setting changes in the file, or until
+//! the next start.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,14 +11,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use freshet_proxy::{AccessError, Console, Database, Databases, Family};
+use freshet_proxy::{AccessError, AdminError, Console, Database, Databases, Family, NewCache, RuleTexts};
 
 use crate::config::databases::{DatabaseConfig, TABLE};
 use crate::config::fault::{self, Fault};
 use crate::config::resolve::{Resolved, read};
 use crate::config::rule_warnings::Unexamined;
 use crate::config::rules;
-use crate::config::setting::Setting;
+use crate::config::setting::{Setting, Source};
+use crate::config::state_file;
 use crate::logging::{self, SetFilter};
 use crate::serve::databases::{Prepared, Served};
 use crate::serve::{ServeArgs, nanos};
@@ -47,17 +48,18 @@ pub(crate) const RELOADED: &[(&str, Set)] = &[
         "commit_wait",
         Set::Each(|database, new| database.shared().settings.commit_wait_max.store(nanos(new.commit_wait), Relaxed)),
     ),
-    // The end of the program reads it.
+    // It is read at the end of the program.
     ("drain_timeout", Set::Once(|_, _| {})),
     (
         "log",
         Set::Once(|running, new| {
-            // The filter was checked with all other settings.
+            // The filter was checked together with all other settings.
             if let Err(error) = logging::filter(&new.log).and_then(&running.set_filter) {
                 tracing::error!("log: {error:#}");
             }
         }),
     ),
+    ("hints", Set::Each(|database, new| database.shared().set_hints(new.hints))),
     (
         "login_failures_max",
         Set::Once(|running, new| running.databases.set_login_failures_max(new.args.access.login_failures_max)),
@@ -97,7 +99,7 @@ fn set_of(key: &str) -> Option<Set> {
     RELOADED.iter().find(|(name, _)| *name == key).map(|(_, set)| *set)
 }
 
-/// One setting that is another than before.
+/// A setting that has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {
     key: String,
@@ -107,15 +109,15 @@ struct Change {
 }
 
 /// What is in force.
-struct State {
+pub(super) struct State {
     settings: Vec<Setting>,
-    /// What needs a restart to be in force.
+    /// Settings that come into force at a restart.
     after_restart: Vec<Setting>,
     /// In the order of [`Running::databases`].
     databases: Vec<DatabaseConfig>,
     memory: u64,
     drain_timeout: Duration,
-    /// How many rules there are.
+    /// Number of rules.
     rules: usize,
     unexamined: Unexamined,
 }
@@ -123,10 +125,11 @@ struct State {
 /// The configuration of this process.
 pub(crate) struct Running {
     arguments: Vec<OsString>,
-    /// The file that it is read from.
+    /// The file of the configuration.
     pub(crate) path: Option<PathBuf>,
+    pub(super) state_file: Option<PathBuf>,
     databases: Arc<Databases>,
-    served: Arc<Served>,
+    pub(super) served: Arc<Served>,
     set_filter: SetFilter,
     state: Mutex<State>,
     /// For the console of a database that is added.
@@ -140,15 +143,18 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// The configuration is in force, before the first session.
+    /// Sets the configuration before the first session.
     pub(crate) fn start(
         arguments: Vec<OsString>,
         config: &Resolved,
         served: Arc<Served>,
         set_filter: SetFilter,
     ) -> Arc<Self> {
+        let state_file = config.args.state_file.clone();
+        let created = state_file.as_deref().map(state_file::read).unwrap_or_default();
+        served.begin_rules(RuleTexts { sql: created, file: config.rules.clone() });
         let mut unexamined = Unexamined::default();
-        unexamined.begin(&config.rules, &served.databases);
+        unexamined.begin(config, &served.databases);
         let state = Mutex::new(State {
             settings: config.settings.clone(),
             after_restart: Vec::new(),
@@ -161,19 +167,20 @@ impl Running {
         let (path, databases) = (config.args.config.clone(), served.databases.clone());
         let running = Arc::new_cyclic(|this: &Weak<Self>| {
             let this = this.clone();
-            Self { arguments, path, databases, served, set_filter, state, this }
+            Self { arguments, path, state_file, databases, served, set_filter, state, this }
         });
-        running.reach(running.databases.databases().iter(), config);
+        running.reach(running.databases.databases().iter());
         running
     }
 
     /// Gives databases what all of them have.
-    fn reach<'a>(&self, databases: impl Iterator<Item = &'a Database>, config: &Resolved) {
+    fn reach<'a>(&self, databases: impl Iterator<Item = &'a Database>) {
+        let rules = self.served.rules();
         for database in databases {
             let shared = database.family.shared();
-            shared.set_rules(config.rules.clone());
+            shared.set_rules(&rules);
             if let Some(this) = self.this.upgrade() {
-                // One that has it has it from here.
+                // A database that has it already has the same.
                 let _ = shared.console.set(this);
             }
         }
@@ -184,7 +191,7 @@ impl Running {
         self.state().databases.iter().filter_map(|database| database.args.access.users.clone()).collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,7 +199,7 @@ impl Running {
         self.state().drain_timeout
     }
 
-    /// Warns of rules that have matched nothing for long.
+    /// Warns of rules that have matched nothing for a long time.
     pub(crate) fn examine_rules(&self) {
         self.state().unexamined.examine(&self.databases);
     }
@@ -202,16 +209,16 @@ impl Running {
         self.databases.reload_access()
     }
 
-    /// Reads the configuration again and logs what came of it. `why`: what asked for it.
+    /// Reads the configuration again and logs the result. `why` is the cause.
     pub(crate) fn reload_logged(&self, why: &str) {
-        // What is wrong is in the log.
+        // Faults are in the log.
         let _ = self.reload_settings(why);
     }
 
-    /// Reads the configuration again. On any fault all stays as it was.
+    /// Reads the configuration again. If there is a fault, nothing changes.
     fn reload_settings(&self, why: &str) -> Result<Vec<Change>, Vec<Fault>> {
         self.databases.query_log().reopen();
-        // Held throughout: of two reloads the later has the last word.
+        // Locked throughout, so that the later of two reloads wins.
         let mut state = self.state();
         let prepared = read(&self.arguments).and_then(|new| {
             let prepared = self.served.prepare(&state.databases, &new).map_err(|fault| vec![fault])?;
@@ -262,26 +269,28 @@ impl Running {
         state.drain_timeout = new.args.drain_timeout.0;
         self.take_list(state, new, prepared, &mut changes);
         self.take_databases(state, new, &mut changes);
-        let is_new = |database: &Database| database.family.shared().set_rules(new.rules.clone());
+        let rules = self.served.rules();
+        let is_new = |database: &Database| database.family.shared().set_rules(&rules);
         // Each is told.
         let is_new = self.databases.databases().iter().map(is_new).fold(false, |any, is_new| any | is_new);
         if is_new {
             let (before, now) = (state.rules.to_string(), new.rules.len().to_string());
             changes.push(Change { key: rules::KEY.to_owned(), before, now, in_force: true });
             state.rules = new.rules.len();
-            state.unexamined.begin(&new.rules, &self.databases);
+            state.unexamined.begin(new, &self.databases);
         }
         state.memory = new.args.memory.0;
         changes
     }
 
-    /// The list of databases. That of the top needs a restart.
+    /// Sets the list of databases. The database at the top needs a restart.
     fn take_list(&self, state: &mut State, new: &Resolved, prepared: Prepared, changes: &mut Vec<Change>) {
         let names = |all: &[DatabaseConfig]| {
             all.iter().filter_map(|database| database.name.clone()).collect::<Vec<_>>().join(", ")
         };
         let (was, is) = (names(&state.databases), names(&new.databases));
-        self.reach(prepared.added(), new);
+        self.served.take_rules(&new.rules);
+        self.reach(prepared.added());
         let is_changed = was != is || prepared.added().next().is_some();
         self.served.take(prepared, new, state.drain_timeout);
         if is_changed {
@@ -295,11 +304,11 @@ impl Running {
         state.databases.extend(before.iter().filter(|before| before.name.is_none()).cloned());
     }
 
-    /// The settings of each database.
+    /// Sets the settings of each database.
     fn take_databases(&self, state: &mut State, new: &Resolved, changes: &mut Vec<Change>) {
         let databases = self.databases.databases();
         for (before, Database { family, .. }) in state.databases.iter_mut().zip(databases.iter()) {
-            // Those that the entry for any database has opened are as it is.
+            // Databases that the entry for any database has opened have its settings.
             let opened = databases.iter().filter(|database| before.is_any() && database.on_demand);
             let families: Vec<&Family> = std::iter::once(family).chain(opened.map(|one| &one.family)).collect();
             let Some(now) = new.databases.iter().find(|now| now.is_same_entry(before)) else { continue };
@@ -324,15 +333,23 @@ impl Running {
             }
             let of_entry = of_entry(before).into_iter().zip(of_entry(now)).filter(|((_, was), (_, is))| was != is);
             changes.extend(of_entry.map(|((key, was), (_, is))| {
-                let key = format!("{TABLE}.{}.{key}", now.label());
-                Change { key, before: was, now: is, in_force: false }
+                let in_force = is_reloaded_of_entry(key);
+                Change { key: format!("{TABLE}.{}.{key}", now.label()), before: was, now: is, in_force }
             }));
+            if (before.memory_min, before.memory_max) != (now.memory_min, now.memory_max) {
+                (before.memory_min, before.memory_max) = (now.memory_min, now.memory_max);
+                // The entry for any database has none itself.
+                for family in families.iter().skip(usize::from(before.is_any())) {
+                    family.shared().set_memory_bounds((now.memory_min, now.memory_max));
+                }
+            }
+            before.aliases.clone_from(&now.aliases);
             before.own.clone_from(&now.own);
             before.args.bypass = now.args.bypass;
         }
     }
 
-    /// What was set by a statement, if that is another value than the configuration's.
+    /// The value that a statement has set, if it differs from the configuration's.
     fn at_run_time(&self, state: &State, key: &str) -> Option<String> {
         let databases = self.databases.databases();
         let Database { family, .. } = databases.first()?;
@@ -344,7 +361,7 @@ impl Running {
         }
     }
 
-    /// The rows of the databases that have settings of their own, with what was set by a statement.
+    /// The rows of databases with their own settings, and the values that statements have set.
     fn rows_of_databases(&self, state: &State) -> Vec<[String; 6]> {
         let mut rows = Vec::new();
         for (config, Database { family, .. }) in state.databases.iter().zip(self.databases.databases().iter()) {
@@ -362,21 +379,42 @@ impl Running {
                 let [default, changeable, source, later] = texts;
                 rows.push([format!("{TABLE}.{name}.{}", setting.key), value, default, changeable, source, later]);
             }
+            rows.extend(rows_of_memory(name, config, family));
         }
         rows
     }
 }
 
-/// The keys of a `[[database]]` that are no settings and need a restart, sizes in bytes; empty: not there.
-fn of_entry(config: &DatabaseConfig) -> [(&'static str, String); 5] {
+/// Whether a change of this key of a `[[database]]`, which is no setting, is in force after a reload. Another name is another entry.
+pub(crate) fn is_reloaded_of_entry(key: &str) -> bool {
+    ["name", "aliases", "memory_min", "memory_max"].contains(&key)
+}
+
+/// The keys of a `[[database]]` that are no settings, sizes in bytes; empty: not there.
+fn of_entry(config: &DatabaseConfig) -> [(&'static str, String); 6] {
     let size = |bytes: u64, absent: u64| if bytes == absent { String::new() } else { bytes.to_string() };
     [
+        ("aliases", config.aliases.join(",")),
         ("listen", config.listen.join(",")),
         ("memory_min", size(config.memory_min, 0)),
         ("memory_max", size(config.memory_max, u64::MAX)),
         ("max_databases", config.max_databases.to_string()),
         ("idle_timeout", format!("{}s", config.idle_timeout.as_secs_f64())),
     ]
+}
+
+/// The memory of a database, if the file or a statement has set it.
+fn rows_of_memory(name: &str, config: &DatabaseConfig, family: &Family) -> Vec<[String; 6]> {
+    let (min, max) =
+        if config.is_any() { (config.memory_min, config.memory_max) } else { family.shared().memory_bounds() };
+    let keys = [("memory_min", min, config.memory_min, 0), ("memory_max", max, config.memory_max, u64::MAX)];
+    let shown = keys.into_iter().filter(|(_, now, configured, absent)| now != absent || configured != absent);
+    let row = |(key, now, configured, absent): (&str, u64, u64, u64)| {
+        let value = if now == absent { String::new() } else { now.to_string() };
+        let source = if now == configured { Source::File.label() } else { "run time" };
+        [format!("{TABLE}.{name}.{key}"), value, String::new(), "yes".to_owned(), source.to_owned(), String::new()]
+    };
+    shown.map(row).collect()
 }
 
 /// The bypass, if a statement has switched it.
@@ -415,6 +453,14 @@ impl Console for Running {
             [change.key, change.before, change.now, effect.to_owned()]
         };
         Ok(changes.into_iter().map(row).collect())
+    }
+
+    fn create_cache(&self, user: &str, new: NewCache) -> Result<String, AdminError> {
+        self.create_cache(user, &new)
+    }
+
+    fn drop_caches(&self, user: &str, called: Option<&str>) -> Result<Vec<(String, Option<String>)>, AdminError> {
+        self.drop_caches(user, called)
     }
 }
 

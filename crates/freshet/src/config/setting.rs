@@ -1,10 +1,11 @@
-//! The value of one setting, and where it comes from.
+//! The value of a setting, and its source.
 
 use freshet_net::{Upstream, mysql};
 
 use crate::config::fault::Place;
+use crate::otlp;
 
-/// Where a value comes from. The earlier wins.
+/// The source of a value. An earlier one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     CommandLine,
@@ -24,11 +25,11 @@ impl Source {
     }
 }
 
-/// The value of one setting.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) key: String,
-    /// As it would be typed; empty if there is none.
+    /// The value in the form of the command line. Empty if there is none.
     pub(crate) value: String,
     pub(crate) default: String,
     pub(crate) source: Source,
@@ -37,12 +38,15 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// The value for people: without what must not be shown.
+    /// The value without secrets.
     pub(crate) fn shown(&self) -> String {
         if !self.secret || self.value.is_empty() {
             return self.value.clone();
         }
-        // Neither says user or password.
+        // None says user, password or token.
+        if let Some(url) = otlp::shown(&self.value) {
+            return url;
+        }
         let mysql = mysql::Upstream::parse(&self.value).map(|upstream| upstream.to_string()).ok();
         let upstream = mysql.or_else(|| Upstream::parse(&self.value).map(|upstream| upstream.to_string()).ok());
         upstream.unwrap_or_else(|| "***".to_owned())

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use crate::config::databases;
 use crate::config::definition::{self, Kind, default, is_secret, key, may_stand_alone, option, variable};
 use crate::config::rules;
-use crate::config::running::is_reloaded;
+use crate::config::running::{is_reloaded, is_reloaded_of_entry};
 
-/// Columns of a comment in the file.
+/// Width of a comment in the file.
 const COLUMNS: usize = 100;
 
-/// The commented file. Each key stands there with its default, or else with an example, and is commented out.
+/// The commented file. Each key is commented out, with its default or an example.
 pub(crate) fn sample(command: &Command) -> String {
     let mut out = "# The configuration of Freshet: `freshet serve --config freshet.toml`.\n\
                    # Each key is also an option (max_staleness: --max-staleness) and a variable of the environment\n\
@@ -38,7 +38,7 @@ pub(crate) fn sample(command: &Command) -> String {
     out
 }
 
-/// How several databases are written.
+/// An example of several databases.
 const SAMPLE_DATABASES: &str = r#"
 # Several databases: a table for each, with a name, an upstream, and any of the keys that docs/reference/options.md lists
 # for [[database]]. The keys above hold for all of them.
@@ -74,7 +74,7 @@ fn help(arg: &Arg) -> String {
     format!("{help}: {}", arg.get_possible_values().iter().map(choice).collect::<Vec<_>>().join("; "))
 }
 
-/// A value for what has no default.
+/// A value for a setting without default.
 fn example(arg: &Arg) -> String {
     match key(arg) {
         "upstream" => "postgres://freshet@db.example.com:5432/shop".to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn literal(arg: &Arg, value: &str) -> String {
     }
 }
 
-/// A text of JSON is one of TOML.
+/// A JSON text is also a TOML text.
 pub(crate) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -135,7 +135,11 @@ pub(crate) fn schema(command: &Command) -> String {
 fn rules_schema() -> Value {
     let key = |(key, text): (&str, &str)| {
         let names = freshet_proxy::Caching::NAMES.map(|(name, _)| name);
-        let is = if key == "cache" { json!({ "enum": names }) } else { json!({ "type": "string" }) };
+        let is = match key {
+            "cache" => json!({ "enum": names }),
+            rules::LOG => json!({ "type": "boolean" }),
+            _ => json!({ "type": "string" }),
+        };
         let Value::Object(mut is) = is else { return (key.to_owned(), is) };
         is.insert("description".to_owned(), text.into());
         (key.to_owned(), Value::Object(is))
@@ -214,8 +218,7 @@ pub(crate) fn reference(command: &Command) -> String {
 pub(crate) fn reference_of_databases() -> String {
     let mut out = "| key | reload | |\n|---|---|---|\n".to_owned();
     for arg in databases::keys() {
-        // Another name is another entry.
-        let reload = if is_reloaded(key(&arg)) || key(&arg) == "name" { "yes" } else { "restart" };
+        let reload = if is_reloaded(key(&arg)) || is_reloaded_of_entry(key(&arg)) { "yes" } else { "restart" };
         let text = if arg.get_env().is_some() { "as the option".to_owned() } else { cell(&help(&arg)) };
         _ = writeln!(out, "| `{}` | {reload} | {text} |", key(&arg));
     }
@@ -234,7 +237,7 @@ mod tests {
     use crate::config::definition::{command, settings};
     use crate::config::file::parse;
 
-    /// The sample with the keys set that are commented out there.
+    /// The sample with these commented keys set.
     fn set(sample: &str, wanted: impl Fn(&str) -> bool) -> String {
         let is_key = |line: &&str| line.starts_with('#') && !line.starts_with("# ");
         let keys = sample.lines().filter(is_key).map(|line| line.trim_start_matches('#'));
@@ -258,7 +261,7 @@ mod tests {
     fn the_schema_has_every_key() {
         let schema: Value = serde_json::from_str(&schema(&command())).expect("JSON");
         let properties = schema["properties"].as_object().expect("an object");
-        // And those of several databases, and the rules.
+        // The two others are the databases and the rules.
         assert_eq!(properties.len(), settings(&command()).len() + 2);
         let of_databases = properties["database"]["items"]["properties"].as_object().expect("an object");
         assert!(of_databases.contains_key("memory_min") && of_databases.contains_key("max_staleness"));

@@ -1,4 +1,4 @@
-//! The text of a configuration file: places in it, and words about what stands there.
+//! The text of a configuration file, with positions in it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use crate::config::fault::{Fault, Place};
 
-/// How much alike two names are that are taken for each other (Jaro).
+/// The least similarity of two names (Jaro) at which one is suggested for the other.
 const ALIKE_MIN: f64 = 0.7;
 
 /// A file's text.
@@ -34,14 +34,14 @@ impl Written<'_> {
     }
 }
 
-/// The one among these names that is most like this one, if one is.
+/// The most similar of these names, if one is similar enough.
 pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.replace('-', "_");
     let alike = names.map(|known| (strsim::jaro(known, &name), known)).filter(|(alike, _)| *alike >= ALIKE_MIN);
     alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, known)| known)
 }
 
-/// What a value is, in words.
+/// The type of a value in words.
 pub(super) fn in_words(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",

@@ -8,7 +8,7 @@ use freshet_units::{Share, Span};
 use crate::otlp::endpoint::Endpoint;
 use crate::otlp::headers::Headers;
 
-/// Metrics are not exported more often.
+/// The shortest interval of metrics.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Options of `freshet serve` about OpenTelemetry.
@@ -18,7 +18,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 pub(crate) struct OtlpArgs {
     /// Export metrics and spans of statements to this collector, by OTLP over HTTP as JSON, such as `http://127.0.0.1:4318`; /v1/metrics
     /// and /v1/traces are appended. If not given, that of OTEL_EXPORTER_OTLP_ENDPOINT, if there is one
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     pub(super) otlp_endpoint: Option<String>,
     /// Share of the statements that get a span, of those that go to the database and whose comment has no traceparent; a
     /// traceparent decides for its statement, hits included
@@ -36,14 +36,14 @@ pub(crate) struct OtlpArgs {
 }
 
 impl OtlpArgs {
-    /// The collector's URL, from the variable of all OpenTelemetry programs if no option says it. One there that is none is not used: it may be meant for
-    /// another program.
+    /// The collector's URL: the option, otherwise the variable of all OpenTelemetry programs. A variable with an unusable value is ignored, since it
+    /// may be meant for another program.
     pub(super) fn endpoint(&self) -> Option<String> {
         let of_all = || of_environment().filter(|url| Endpoint::parse(url).is_ok());
         self.otlp_endpoint.clone().or_else(of_all).filter(|url| !url.is_empty())
     }
 
-    /// The variable names a collector that cannot be used.
+    /// Why the variable's collector cannot be used, if so.
     pub(super) fn ignored(&self) -> Option<String> {
         of_environment().filter(|url| self.otlp_endpoint.is_none() && !url.is_empty() && Endpoint::parse(url).is_err())
     }
@@ -52,7 +52,7 @@ impl OtlpArgs {
         self.otlp_interval.0
     }
 
-    /// What is wrong: the key and the fault.
+    /// Faults of the options, each with its key.
     pub(crate) fn faults(&self) -> Vec<(&'static str, String)> {
         let endpoint = self.endpoint().map(|url| Endpoint::parse(&url));
         let is_there = endpoint.is_some();

@@ -7,14 +7,14 @@ pub(super) struct Endpoint {
     /// Without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// As it is sent in `Host`.
+    /// The value of the header `Host`.
     pub(super) authority: String,
-    /// Without a slash at its end.
+    /// The path without a slash at its end.
     path: String,
 }
 
 impl Endpoint {
-    /// Understands a URL. Err: what is wrong with it, without its text, which may have a password.
+    /// Parses a URL. The error does not repeat its text, which may contain a password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let form = "a URL such as http://127.0.0.1:4318 is expected";
         let (scheme, rest) = url.trim().split_once("://").ok_or(form)?;
@@ -43,10 +43,17 @@ impl Endpoint {
         Ok(Self { is_https, host, port, authority: authority.to_owned(), path })
     }
 
-    /// Where one signal is sent: `traces`, `metrics`.
+    /// The path of a signal: `traces`, `metrics`.
     pub(super) fn path_of(&self, signal: &str) -> String {
         format!("{}/v1/{signal}", self.path)
     }
+}
+
+/// A URL for people: the path may have a token of the collector. None: it is no URL of a collector.
+pub(crate) fn shown(url: &str) -> Option<String> {
+    let Endpoint { is_https, authority, path, .. } = Endpoint::parse(url).ok()?;
+    let (scheme, path) = (if is_https { "https" } else { "http" }, if path.is_empty() { "" } else { "/***" });
+    Some(format!("{scheme}://{authority}{path}"))
 }
 
 #[cfg(test)]
@@ -66,6 +73,8 @@ mod tests {
         {
             assert!(read(url).is_err(), "{url}");
         }
+        let hidden = ["https://otlp.example.com/abc123/otlp", "http://127.0.0.1:4318/"].map(shown);
+        assert_eq!(hidden, ["https://otlp.example.com/***", "http://127.0.0.1:4318"].map(|url| Some(url.to_owned())));
         let with_password = read("http://user:secret@a").unwrap_err();
         assert!(with_password.contains("otlp_headers_file") && !with_password.contains("secret"), "{with_password}");
     }

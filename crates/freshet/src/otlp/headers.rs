@@ -1,16 +1,16 @@
-//! Headers for the collector: secrets, most of all. They are in no log, and `Debug` does not show them.
+//! Headers for the collector, which may be secret. They are never logged, and `Debug` does not show them.
 
 use std::fmt;
 use std::path::Path;
 
 /// The variable of all OpenTelemetry exporters: `name=value,name=value`, values percent-encoded.
 const VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
-/// A larger file is none of headers.
+/// The largest file that is accepted.
 const FILE_BYTES_MAX: u64 = 16 << 10;
-/// These are the exporter's own.
+/// Headers that the exporter sets itself.
 const OWN: [&str; 5] = ["host", "content-length", "content-type", "transfer-encoding", "connection"];
 
-/// Lines for the head of a request.
+/// Lines of a request's head.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Headers(String);
 
@@ -21,7 +21,7 @@ impl fmt::Debug for Headers {
 }
 
 impl Headers {
-    /// Those of the file, or else of the environment. Err: what is wrong, without the values.
+    /// The headers of the file, otherwise those of the environment. The error does not repeat values.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, String> {
         let Some(path) = file else {
             return std::env::var(VARIABLE).map_or(Ok(Self::default()), |text| Self::of_variable(&text));
@@ -34,7 +34,7 @@ impl Headers {
         Self::of_file(&text).map_err(|line| format!("{}: line {line} is not \"name: value\"", path.display()))
     }
 
-    /// Err: the number of the line that is none.
+    /// The error is the number of the malformed line.
     fn of_file(text: &str) -> Result<Self, usize> {
         let mut headers = Self::default();
         for (at, line) in text.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! OTLP as JSON (opentelemetry-proto, "JSON Protobuf Encoding"): numbers of traces and spans in hexadecimal, 64-bit integers as texts.
+//! OTLP as JSON (opentelemetry-proto, "JSON Protobuf Encoding"). Ids of traces and spans are hexadecimal, 64-bit integers are texts.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::exposition::{Figure, Metric, Sample};
 
-/// Longer texts are cut.
+/// Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`
 const CUMULATIVE: u8 = 2;
@@ -40,7 +40,7 @@ pub(super) fn unix_nanos(at: SystemTime) -> String {
     at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos().to_string()
 }
 
-/// This process: `service.name` and what else the variables of all OpenTelemetry programs say.
+/// This process: `service.name`, and the attributes in the variables of all OpenTelemetry programs.
 pub(super) fn resource() -> Value {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let given = variable("OTEL_RESOURCE_ATTRIBUTES");
@@ -162,7 +162,7 @@ fn metric(metric: &Metric, start: &str, now: &str) -> Value {
     is
 }
 
-/// None: the value is infinite, which JSON has no number for. So are ages of what has never been seen.
+/// None if the value is infinite, which JSON cannot represent. An age is infinite if there was no event yet.
 fn point(sample: &Sample, start: &str, now: &str) -> Option<Value> {
     let attributes: Vec<Value> = sample.labels().iter().map(|(key, value)| attribute(key, value)).collect();
     let mut point = json!({ "attributes": attributes, "timeUnixNano": now });

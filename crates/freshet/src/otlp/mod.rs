@@ -1,6 +1,7 @@
 //! OpenTelemetry: metrics and spans for a collector, by OTLP over HTTP.
 //!
-//! The exporter has a thread of its own. It takes spans from a queue of bounded length, and reads the counters that `/metrics` reads. A collector
+//! The exporter has a thread of its own, with a task for each signal, so that trouble with one of them is no trouble of the other: many collectors take
+//! one only. It takes spans from a queue of bounded length, and reads the counters that `/metrics` reads. A collector
 //! that is down, slow or answers nonsense costs only spans: the last batch is tried again, ever more rarely, while the queue fills and what finds it
 //! full is counted and left out. Metrics are sums since the start, so that nothing of them is lost.
 
@@ -16,22 +17,23 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, anyhow};
 use freshet_proxy::{Databases, Span};
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 pub(crate) use args::OtlpArgs;
+pub(crate) use endpoint::shown;
 use post::{Collector, Failure};
 
 use crate::web;
 
 /// How often spans are exported.
 const SPANS_EVERY: Duration = Duration::from_secs(1);
-/// Spans in one request, and requests in one turn.
+/// The most spans in one request, and the most requests in one turn.
 const BATCH_MAX: usize = 512;
 const BATCHES_MAX: usize = 8;
-/// After a failure so long nothing is sent, twice as long after each further one.
+/// Pause after a failure. It doubles with each further one.
 const BACK_OFF: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
-/// What is left at the end may take so long.
+/// Time limit for the rest at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// The running exporter.
@@ -41,7 +43,7 @@ pub(crate) struct Exporter {
     ended: oneshot::Receiver<()>,
 }
 
-/// Opens what the options name, and closes it again.
+/// Reads the files that the options name, to find faults.
 pub(crate) fn try_out(args: &OtlpArgs) -> Result<()> {
     Collector::of(args).map(drop).map_err(|why| anyhow!("--otlp-endpoint: {why}"))
 }
@@ -62,9 +64,17 @@ pub(crate) fn start(args: &OtlpArgs, databases: &Arc<Databases>) -> Result<Optio
     let (stop, stopped) = oneshot::channel();
     let (end, ended) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let export = Export::new(args, collector, databases.clone());
+    let (spans, metrics) = exports(args, &Arc::new(collector), databases);
     let run = move || {
-        runtime.block_on(export.run(stopped));
+        runtime.block_on(async {
+            let (stop, is_stopped) = watch::channel(false);
+            let pass_on = async {
+                // Err: the program ends.
+                let _ = stopped.await;
+                stop.send_replace(true);
+            };
+            tokio::join!(pass_on, spans.run(is_stopped.clone()), metrics.run(is_stopped));
+        });
         // Nobody may wait for it.
         let _ = end.send(());
     };
@@ -73,7 +83,7 @@ pub(crate) fn start(args: &OtlpArgs, databases: &Arc<Databases>) -> Result<Optio
 }
 
 impl Exporter {
-    /// Exports what is left, as far as that is done in time.
+    /// Exports the rest, as far as time permits.
     pub(crate) async fn finish(self) {
         let Self { stop, ended } = self;
         if stop.send(()).is_ok() && timeout(FLUSH_MAX, ended).await.is_err() {
@@ -82,122 +92,142 @@ impl Exporter {
     }
 }
 
-/// What is exported, and how that went.
-struct Export {
-    collector: Collector,
+/// The way of one signal to the collector, and how that went.
+struct Way {
+    collector: Arc<Collector>,
     databases: Arc<Databases>,
+    /// `traces`, `metrics`.
+    signal: &'static str,
+    /// How long nothing is sent; None: the last request did not fail.
+    back_off: Option<Duration>,
+    /// The last failure, so that it is logged only once.
+    trouble: Option<String>,
+}
+
+/// Exports spans.
+struct SpanExport {
+    way: Way,
+    resource: Value,
+    every: Duration,
+    /// Taken from the queue, and not yet exported.
+    spans: Vec<Span>,
+}
+
+/// Exports metrics.
+struct MetricExport {
+    way: Way,
     resource: Value,
     /// When the sums began, in nanoseconds since 1970.
     start: String,
     interval: Duration,
-    /// When metrics are exported next.
-    metrics_due: Instant,
-    /// Taken from the queue, and not yet exported.
-    spans: Vec<Span>,
-    /// How long nothing is sent; None: the last request did not fail.
-    back_off: Option<Duration>,
-    /// The last failure, so that it is logged once.
-    trouble: Option<String>,
 }
 
-impl Export {
-    fn new(args: &OtlpArgs, collector: Collector, databases: Arc<Databases>) -> Self {
-        Self {
-            collector,
-            databases,
-            resource: json::resource(),
-            start: json::unix_nanos(SystemTime::now()),
-            interval: args.interval(),
-            metrics_due: Instant::now(),
-            spans: Vec::new(),
-            back_off: None,
-            trouble: None,
-        }
-    }
+fn exports(args: &OtlpArgs, collector: &Arc<Collector>, databases: &Arc<Databases>) -> (SpanExport, MetricExport) {
+    let way = |signal| Way {
+        collector: collector.clone(),
+        databases: databases.clone(),
+        signal,
+        back_off: None,
+        trouble: None,
+    };
+    let (resource, interval) = (json::resource(), args.interval());
+    let every = SPANS_EVERY.min(interval);
+    let spans = SpanExport { way: way("traces"), resource: resource.clone(), every, spans: Vec::new() };
+    let start = json::unix_nanos(SystemTime::now());
+    (spans, MetricExport { way: way("metrics"), resource, start, interval })
+}
 
+impl SpanExport {
     /// Exports until it is stopped, and what is left then.
-    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
-        loop {
-            let turn = Instant::now() + self.back_off.unwrap_or(SPANS_EVERY.min(self.interval));
-            tokio::select! {
-                () = sleep_until(turn) => {}
-                _ = &mut stopped => break,
-            }
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        while self.way.waits(self.every, &mut stopped).await {
             self.turn().await;
         }
-        self.metrics_due = Instant::now();
         self.turn().await;
     }
 
     async fn turn(&mut self) {
-        if self.export_spans().await.is_ok()
-            && Instant::now() >= self.metrics_due
-            && self.export_metrics().await.is_ok()
-        {
-            self.metrics_due = Instant::now() + self.interval;
-        }
-    }
-
-    /// Err: nothing more is to be sent for the time being.
-    async fn export_spans(&mut self) -> Result<(), ()> {
         for _ in 0..BATCHES_MAX {
+            let traces = self.way.databases.traces();
             if self.spans.is_empty() {
-                self.spans = self.databases.traces().take(BATCH_MAX);
+                self.spans = traces.take(BATCH_MAX);
             }
             if self.spans.is_empty() {
                 break;
             }
-            let body = json::traces(&self.resource, &self.spans);
             let count = self.spans.len() as u64;
-            let answer = self.collector.post("traces", &body).await;
-            let is_taken = answer.is_ok();
-            self.note(answer)?;
-            self.spans.clear();
-            if is_taken {
-                self.databases.traces().note_exported(count);
-            } else {
-                self.databases.traces().note_dropped(count);
+            let body = json::traces(&self.resource, &self.spans);
+            match self.way.post(&body).await {
+                Outcome::Taken => self.way.databases.traces().note_exported(count),
+                Outcome::Refused => self.way.databases.traces().note_dropped(count),
+                Outcome::Failed => break,
             }
+            self.spans.clear();
         }
-        Ok(())
+    }
+}
+
+impl MetricExport {
+    /// Exports until it is stopped, and once more then.
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let mut pause = SPANS_EVERY.min(self.interval);
+        while self.way.waits(pause, &mut stopped).await {
+            self.turn().await;
+            pause = self.interval;
+        }
+        self.turn().await;
     }
 
-    async fn export_metrics(&mut self) -> Result<(), ()> {
-        let Ok(figures) = web::figures(&self.databases) else { return Ok(()) };
+    async fn turn(&mut self) {
+        let Ok(figures) = web::figures(&self.way.databases) else { return };
         let now = json::unix_nanos(SystemTime::now());
         let body = json::metrics(&self.resource, &figures.metrics, &self.start, &now);
-        let answer = self.collector.post("metrics", &body).await;
-        self.note(answer)
+        self.way.post(&body).await;
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Taken,
+    /// It is left out.
+    Refused,
+    /// It is to be tried again later.
+    Failed,
+}
+
+impl Way {
+    /// Waits for the next turn: so long, or as long as the last failure demands. False: the end has come.
+    async fn waits(&self, pause: Duration, stopped: &mut watch::Receiver<bool>) -> bool {
+        let turn = Instant::now() + self.back_off.unwrap_or(pause);
+        tokio::select! {
+            () = sleep_until(turn) => true,
+            _ = stopped.wait_for(|stopped| *stopped) => false,
+        }
     }
 
-    /// Err: it is to be tried again later.
-    fn note(&mut self, answer: Result<(), Failure>) -> Result<(), ()> {
-        let failure = match answer {
+    async fn post(&mut self, body: &str) -> Outcome {
+        let (outcome, why) = match self.collector.post(self.signal, body).await {
             Ok(()) => {
-                if self.trouble.take().is_some() {
-                    tracing::info!(collector = self.collector.authority(), "OpenTelemetry: it is exported again");
-                }
                 self.back_off = None;
-                return Ok(());
+                if self.trouble.take().is_some() {
+                    let (collector, signal) = (self.collector.authority(), self.signal);
+                    tracing::info!(collector, "OpenTelemetry: {signal} are exported again");
+                }
+                return Outcome::Taken;
             }
-            Err(failure) => failure,
+            Err(Failure::Later(why)) => (Outcome::Failed, why),
+            Err(Failure::Refused(why)) => (Outcome::Refused, why),
         };
         self.databases.traces().note_failure();
-        let (why, is_over) = match failure {
-            Failure::Later(why) => (why, false),
-            Failure::Refused(why) => (why, true),
-        };
         if self.trouble.as_ref() != Some(&why) {
-            let kept = if is_over { "what it refused is left out" } else { "it is tried again" };
-            tracing::warn!(collector = self.collector.authority(), "OpenTelemetry: {why}; {kept}");
+            let (collector, signal) = (self.collector.authority(), self.signal);
+            let kept = if outcome == Outcome::Refused { "what it refused is left out" } else { "it is tried again" };
+            tracing::warn!(collector, "OpenTelemetry: {signal}: {why}; {kept}");
             self.trouble = Some(why);
         }
-        if is_over {
-            self.back_off = None;
-            return Ok(());
-        }
         let longer = self.back_off.map_or(*BACK_OFF.start(), |before| before * 2);
-        self.back_off = Some(longer.min(*BACK_OFF.end()));
-        Err(())
+        self.back_off = (outcome == Outcome::Failed).then(|| longer.min(*BACK_OFF.end()));
+        outcome
     }
 }

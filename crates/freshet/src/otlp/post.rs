@@ -1,7 +1,7 @@
 //! One request to the collector: HTTP/1.1 on a connection of its own.
 //!
-//! There is one request a second at most, so that a connection that is kept open would save nothing and could only be dead. Of the answer its first line
-//! is all that matters.
+//! There is at most one request a second, so a connection is not kept open: it would save nothing and could break meanwhile. Only the first line of
+//! the answer matters.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::otlp::args::OtlpArgs;
 use crate::otlp::endpoint::Endpoint;
 use crate::otlp::headers::Headers;
 
-/// The collector must have answered by then (the default of `OTEL_EXPORTER_OTLP_TIMEOUT`).
+/// Time limit for the answer (the default of `OTEL_EXPORTER_OTLP_TIMEOUT`).
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of an answer's first line.
 const LINE_BYTES_MAX: usize = 1024;
@@ -25,11 +25,11 @@ const LINE_BYTES_MAX: usize = 1024;
 pub(super) enum Failure {
     /// It may succeed later.
     Later(String),
-    /// The collector will never take it.
+    /// The collector will never accept it.
     Refused(String),
 }
 
-/// The way to the collector.
+/// The connection data of the collector.
 #[derive(Debug)]
 pub(super) struct Collector {
     endpoint: Endpoint,
@@ -38,7 +38,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// None: there is none. Err: its certificate's authorities cannot be read, or its URL.
+    /// None if there is no collector. An error if the certificate's authorities or the URL cannot be used.
     pub(super) fn of(args: &OtlpArgs) -> Result<Option<Self>, String> {
         let Some(url) = args.endpoint() else { return Ok(None) };
         let endpoint = Endpoint::parse(&url)?;
@@ -49,14 +49,14 @@ impl Collector {
         Ok(Some(Self { endpoint, tls, args: args.clone() }))
     }
 
-    /// For messages.
+    /// The collector's name in messages.
     pub(super) fn authority(&self) -> &str {
         &self.endpoint.authority
     }
 
     /// Sends one signal: `traces`, `metrics`.
     pub(super) async fn post(&self, signal: &str, body: &str) -> Result<(), Failure> {
-        // Read each time: credentials are replaced while Freshet runs.
+        // The file is read each time, since credentials are replaced while Freshet runs.
         let headers = Headers::read(self.args.otlp_headers_file.as_deref()).map_err(Failure::Later)?;
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: OTel-OTLP-Exporter-Freshet/{}\r\nContent-Type: application/json\r\n\
@@ -97,7 +97,7 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, head: &[u8], body:
     Ok(line)
 }
 
-/// By the rules of OTLP/HTTP ("Failures"): these statuses may pass, the others will not.
+/// By the rules of OTLP/HTTP ("Failures"): requests with these statuses may succeed later, others will not.
 fn judge(line: &[u8]) -> Result<(), Failure> {
     let line = String::from_utf8_lossy(line);
     let mut words = line.split_ascii_whitespace();

@@ -1,8 +1,8 @@
-//! The databases that one `freshet serve` serves: opened, listened for, followed, and ended one by one.
+//! The databases of one `freshet serve`: each is opened, gets its addresses and its stream, and is ended.
 //!
-//! A reload may add and remove databases. All that can fail comes first: what is new is opened and its addresses are bound, and only then the list is
-//! replaced. A database that is removed gets no new sessions, and its open sessions end as they do at the end of the program. Its stream runs until
-//! they have ended, since their writes wait for it.
+//! A reload may add and remove databases. All that can fail comes first: new databases are opened and their addresses are bound, and only then the
+//! list is replaced. A database that is removed gets no new sessions, and its open sessions end as they do at the end of the program. Its stream runs
+//! until they have ended, since their writes wait for it.
 
 use std::fmt;
 use std::io::Write as _;
@@ -10,32 +10,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use freshet_proxy::postgres::{OnDemand, Opener, Pg};
+use freshet_proxy::postgres::Earlier;
 use freshet_proxy::{
-    Database, Databases, Family, ListenAddress, Listener, Member, RuleText, Target, Workers, keep_memory,
+    Database, Databases, Family, ListenAddress, Listener, Member, RuleText, RuleTexts, Target, Workers, keep_memory,
 };
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 use tracing::Span;
 
 use crate::allocator::Start;
 use crate::config::{DatabaseConfig, Fault, Resolved};
 use crate::serve::instance::Instance;
-use crate::serve::{Following, listen_addresses, mysql, postgres};
+use crate::serve::kinds::{is_postgres, on_demand, takes};
+use crate::serve::life::{Life, end_strays, live};
+use crate::serve::{listen_addresses, mysql, postgres};
 use crate::stop;
 
-/// How long the change stream may take to end, after everything else has ended.
-const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the remaining sessions are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long the sessions may take to end that were told that the time for their drain is over.
+/// Time limit for the sessions that end after their drain.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The part of the memory that the entry for any database has for the statements of sessions beyond its bound.
+/// The part of the memory that the entry for any database gets for the statements of sessions beyond its bound.
 const OF_ANY_BYTES: u64 = 1 << 20;
 
-/// Opens one database, but no connection.
-fn open_one(config: &DatabaseConfig, instance: &Instance) -> Result<Database> {
+/// Opens a database without connecting to it.
+pub(super) fn open_one(config: &DatabaseConfig, instance: &Instance) -> Result<Database> {
     let name = config.label();
     let family = if config.args.is_mysql() {
         mysql::open(config, instance).map(Family::MySql)
@@ -46,53 +43,39 @@ fn open_one(config: &DatabaseConfig, instance: &Instance) -> Result<Database> {
     // The entry for any database caches nothing itself.
     let memory = if config.is_any() { (0, OF_ANY_BYTES) } else { (config.memory_min, config.memory_max) };
     let takes_others = config.name.is_none() || config.is_any();
-    Ok(Database { name, family, takes_others, on_demand: config.at_server.is_some(), memory })
+    let aliases = config.aliases.clone();
+    family.shared().set_memory_bounds(memory);
+    Ok(Database { name, aliases, family, takes_others, on_demand: config.at_server.is_some() })
 }
 
-/// Opens what the configuration names, but no connection.
+/// Opens all databases of the configuration without connecting to them.
 pub(crate) fn try_out(config: &Resolved) -> Result<()> {
     let instance = Instance::new(config)?;
     config.databases.iter().try_for_each(|database| open_one(database, &instance).map(drop))
 }
 
-/// The services and the change stream of one database.
-struct Life {
-    database: Database,
-    /// Two entries for one slot must not run at the same time, nor two for one database: writes of either wait for their own stream only.
-    slot: String,
-    stop: watch::Sender<bool>,
-    ended: watch::Receiver<bool>,
-}
-
-impl Life {
-    fn excludes(&self, database: &Database, slot: &str) -> bool {
-        let same_slot = !slot.is_empty() && self.slot == slot;
-        same_slot || upstream(&self.database) == upstream(database)
-    }
-}
-
-/// What changes with each reload.
+/// The state that a reload changes.
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     lives: Vec<Life>,
-    /// Removed databases, which have sessions that end.
+    /// Removed databases whose sessions are ending.
     leaving: Vec<Life>,
     listens_for_postgres: bool,
     /// The entry for any database.
-    any: Option<DatabaseConfig>,
-    rules: Vec<RuleText>,
+    pub(super) any: Option<DatabaseConfig>,
+    pub(super) rules: RuleTexts,
 }
 
 /// The databases, while the program runs.
 pub(crate) struct Served {
-    instance: Instance,
+    pub(super) instance: Instance,
     pub(crate) databases: Arc<Databases>,
-    workers: Arc<Workers>,
+    pub(super) workers: Arc<Workers>,
     state: Mutex<State>,
-    this: Weak<Self>,
+    pub(super) this: Weak<Self>,
 }
 
-/// What a reload adds, opened and bound, and what it removes.
+/// The result of preparing a reload: opened databases with bound addresses, and the databases to remove.
 pub(crate) struct Prepared {
     all: Vec<Database>,
     added: Vec<(Database, DatabaseConfig)>,
@@ -101,14 +84,14 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The databases that it adds.
+    /// The databases to add.
     pub(crate) fn added(&self) -> impl Iterator<Item = &Database> {
         self.added.iter().map(|(database, _)| database)
     }
 }
 
 impl Served {
-    /// Opens what the configuration names, but no connection.
+    /// Opens all databases of the configuration without connecting to them.
     pub(super) fn open(config: &Resolved) -> Result<Arc<Self>> {
         let instance = Instance::new(config)?;
         let all = config.databases.iter().map(|config| open_one(config, &instance)).collect::<Result<_>>()?;
@@ -120,7 +103,7 @@ impl Served {
         Ok(Arc::new_cyclic(new))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,7 +129,7 @@ impl Served {
         Ok(listener)
     }
 
-    /// The addresses of databases, and where each of them leads. All PostgreSQL databases have the same.
+    /// The addresses of databases with their targets. All PostgreSQL databases have the same addresses.
     fn targets(
         &self,
         config: &Resolved,
@@ -174,37 +157,56 @@ impl Served {
     pub(super) fn start(self: &Arc<Self>, config: &Resolved) {
         self.know(config);
         for (database, config) in self.databases.databases().iter().zip(&config.databases) {
-            self.begin(database, config);
+            self.begin(database, config, None);
         }
     }
 
-    /// What databases have that are opened from now on.
+    /// Notes the settings of databases that will be opened later.
     fn know(&self, config: &Resolved) {
         let mut state = self.state();
         let mut any = config.databases.iter().find(|config| config.is_any()).cloned();
-        // Its sessions log in by the entry, whose upstream needs a restart.
+        // Sessions of the entry log in with its upstream, which changes only with a restart.
         if let (Some(any), Some(before)) = (&mut any, &state.any) {
             any.args.upstream.clone_from(&before.args.upstream);
             any.args.upstream_password_file.clone_from(&before.args.upstream_password_file);
         }
         state.any = any;
-        state.rules.clone_from(&config.rules);
+    }
+
+    /// The rules at the start.
+    pub(crate) fn begin_rules(&self, rules: RuleTexts) {
+        self.state().rules = rules;
+    }
+
+    /// The rules that databases get that are opened from now on.
+    pub(crate) fn rules(&self) -> RuleTexts {
+        self.state().rules.clone()
+    }
+
+    /// The rules of the configuration file are these, for databases that are opened from now on.
+    pub(crate) fn take_rules(&self, of_file: &[RuleText]) {
+        self.state().rules.file = of_file.to_vec();
+    }
+
+    /// The rules that SQL has created are these, in all databases.
+    pub(crate) fn set_created_rules(&self, sql: Vec<RuleText>) {
+        self.state().rules.sql = sql;
+        let rules = self.rules();
+        for database in self.databases.databases().iter() {
+            database.family.shared().set_rules(&rules);
+        }
     }
 
     /// Keeps all caches within the memory limit, in the background.
     pub(super) fn start_memory(&self, start: Start) {
         let databases = self.databases.clone();
-        let member = |Database { family, memory: (floor, ceiling), .. }: &Database| Member {
-            shared: family.shared().clone(),
-            floor: *floor,
-            ceiling: *ceiling,
-        };
+        let member = |database: &Database| Member::of(database.family.shared());
         let members = move || databases.databases().iter().map(member).collect();
         tokio::spawn(keep_memory(self.instance.memory.clone(), members, move || start.taken_since()));
     }
 
     /// Starts the change stream and the services of a database, once an earlier one that excludes it has ended.
-    fn begin(self: &Arc<Self>, database: &Database, config: &DatabaseConfig) {
+    pub(super) fn begin(self: &Arc<Self>, database: &Database, config: &DatabaseConfig, sessions: Option<Earlier>) {
         if let Some(on_demand) = on_demand(database) {
             on_demand.set_opener(self.clone());
         }
@@ -222,7 +224,7 @@ impl Served {
             for mut ended in earlier {
                 let _ = ended.wait_for(|ended| *ended).await;
             }
-            end_strays(&databases, &of, drain_timeout).await;
+            end_strays(&databases, &of, sessions, drain_timeout).await;
         });
         tokio::spawn(async move {
             life.await;
@@ -231,10 +233,10 @@ impl Served {
         state.lives.push(Life { database: database.clone(), slot, stop, ended });
     }
 
-    /// Opens and binds what a reload adds. Nothing has changed yet.
+    /// Opens and binds the databases that a reload adds. Nothing changes yet.
     pub(crate) fn prepare(&self, before: &[DatabaseConfig], new: &Resolved) -> Result<Prepared, Fault> {
         let current = self.databases.databases();
-        // That of the top comes and goes with a restart, as its upstream does.
+        // The database at the top comes and goes with a restart, as its upstream does.
         let is_kept = |config: &DatabaseConfig| {
             config.name.is_none() || new.databases.iter().any(|now| now.is_same_entry(config))
         };
@@ -243,7 +245,7 @@ impl Served {
         for now in new.databases.iter().filter(|now| now.name.is_some()) {
             let kept = before.iter().zip(current.iter()).find(|(config, _)| config.is_same_entry(now));
             if let Some((_, database)) = kept {
-                all.push(database.clone());
+                all.push(Database { aliases: now.aliases.clone(), ..database.clone() });
                 continue;
             }
             let database = open_one(now, &instance).map_err(|error| now.fault("name", &error))?;
@@ -270,11 +272,12 @@ impl Served {
         Ok(Prepared { all, added, removed, listener })
     }
 
-    /// Serves what was prepared, and ends what was removed.
+    /// Serves the prepared databases, and ends the removed ones.
     pub(crate) fn take(self: &Arc<Self>, prepared: Prepared, new: &Resolved, drain_timeout: Duration) {
         let Prepared { all, added, removed, listener } = prepared;
         self.know(new);
-        // An entry takes its database from the entry for any; and with that entry all go that it has opened.
+        // An entry replaces its database that the entry for any has opened. If that entry is removed, all databases that it has opened are removed
+        // too.
         let mut removed = removed;
         let keeps_any = all.iter().any(|database| on_demand(database).is_some());
         self.databases.change(|current| {
@@ -293,7 +296,7 @@ impl Served {
             self.remove(&database, drain_timeout);
         }
         for (database, config) in &added {
-            self.begin(database, config);
+            self.begin(database, config, None);
         }
         let Some(listener) = listener else { return };
         self.state().listens_for_postgres |= added.iter().any(|(database, _)| is_postgres(database));
@@ -306,20 +309,20 @@ impl Served {
     }
 
     /// Ends a database: its sessions first, then its services and its stream.
-    fn remove(&self, database: &Database, drain_timeout: Duration) {
+    pub(super) fn remove(&self, database: &Database, drain_timeout: Duration) {
         let mut state = self.state();
         let is_it = |life: &Life| Arc::ptr_eq(life.database.family.shared(), database.family.shared());
         let Some(at) = state.lives.iter().position(is_it) else { return };
         let life = state.lives.swap_remove(at);
         let (database, stop, mut ended) = (life.database.clone(), life.stop.clone(), life.ended.clone());
         state.leaving.push(life);
-        // Its sessions read no results any more: from now on others may write to the same database without waiting for this stream.
+        // Its sessions serve no cached results any more: from now on other sessions may write to the same database without waiting for this stream.
         database.family.shared().switches.set_bypass(true);
         database.family.shared().switches.begin_drain();
         tokio::spawn(async move {
             stop::drain_one(&database, drain_timeout, CLOSE_TIMEOUT).await;
             let _ = stop.send(true);
-            // Err: it has ended.
+            // An error means that it has ended.
             let _ = ended.wait_for(|ended| *ended).await;
             tracing::info!(database = database.name, "removed");
         });
@@ -339,117 +342,6 @@ impl Served {
             let _ = life.ended.wait_for(|ended| *ended).await;
         }
     }
-}
-
-impl Opener for Served {
-    fn open(&self, name: &str) -> Option<Arc<Pg>> {
-        let this = self.this.upgrade()?;
-        let config = self.state().any.as_ref()?.of(name);
-        let instance = Instance { count: self.databases.databases().len() as u64 + 1, ..self.instance.clone() };
-        let database = open_one(&config, &instance);
-        let database = database.inspect_err(|error| tracing::warn!("{name} is not cached: {error:#}")).ok()?;
-        let Family::Postgres(pg) = &database.family else { return None };
-        let all = self.databases.databases();
-        if let Some(console) = all.first().and_then(|first| first.family.shared().console.get()) {
-            // Nothing else sets it.
-            let _ = pg.console.set(console.clone());
-        }
-        // A reload may have removed the entry meanwhile, or have given the database one of its own.
-        let mut is_listed = false;
-        self.databases.change(|current| {
-            is_listed = current.iter().any(|entry| on_demand(entry).is_some())
-                && !current.iter().any(|entry| takes(entry, &database));
-            current.iter().cloned().chain(is_listed.then(|| database.clone())).collect()
-        });
-        if !is_listed {
-            return None;
-        }
-        pg.set_rules(self.state().rules.clone());
-        this.begin(&database, &config);
-        // A reload between the two has found nothing to end.
-        if !self.databases.databases().iter().any(|one| Arc::ptr_eq(one.family.shared(), pg)) {
-            self.remove(&database, Duration::ZERO);
-        }
-        tracing::info!(database = name, "opened by the entry \"*\"");
-        Some(pg.clone())
-    }
-
-    fn close(&self, closed: &Arc<Pg>) {
-        let is_it = |database: &&Database| Arc::ptr_eq(database.family.shared(), closed);
-        let all = self.databases.databases();
-        let Some(database) = all.iter().find(is_it) else { return };
-        self.databases.change(|current| current.iter().filter(|other| !is_it(other)).cloned().collect());
-        self.remove(database, Duration::ZERO);
-    }
-}
-
-/// The databases that it opens, if it is the entry for any.
-fn on_demand(database: &Database) -> Option<&Arc<OnDemand>> {
-    match &database.family {
-        Family::Postgres(pg) => pg.own.on_demand.as_ref(),
-        Family::MySql(_) => None,
-    }
-}
-
-/// Whether an entry has the database that the entry for any has opened.
-fn takes(entry: &Database, opened: &Database) -> bool {
-    let is_entry = is_postgres(entry) && !entry.on_demand && on_demand(entry).is_none();
-    is_entry && (entry.name == opened.name || upstream(entry) == upstream(opened))
-}
-
-/// Hosts and database.
-fn upstream(database: &Database) -> &str {
-    &database.family.shared().settings.upstream
-}
-
-fn is_postgres(database: &Database) -> bool {
-    matches!(database.family, Family::Postgres(_))
-}
-
-/// Waits for the sessions of a database that began before it had an entry; those that are left after `drain_timeout` are ended.
-async fn end_strays(databases: &Databases, database: &Database, drain_timeout: Duration) {
-    let ended = async {
-        while databases.has_strays(database) {
-            sleep(LOOK_EVERY).await;
-        }
-    };
-    if timeout(drain_timeout, ended).await.is_err() {
-        tracing::warn!(database = database.name, "earlier sessions not ended within --drain-timeout: closed");
-        databases.kill_strays(database);
-    }
-}
-
-/// Runs the services and the stream of a database until it is stopped. `begins`: what must have ended before.
-async fn live(
-    (database, config, span): (Database, DatabaseConfig, Span),
-    mut stopped: watch::Receiver<bool>,
-    begins: impl Future<Output = ()>,
-) {
-    tokio::select! {
-        () = begins => {}
-        _ = stopped.wait_for(|stop| *stop) => return,
-    }
-    let shared = database.family.shared();
-    if let (Family::Postgres(pg), Some(on_demand)) = (&database.family, on_demand(&database)) {
-        postgres::start_on_demand(pg, on_demand);
-        let _ = stopped.wait_for(|stop| *stop).await;
-        return shared.tasks.end();
-    }
-    let watched = shared.clone();
-    shared.tasks.spawn(async move { watched.scheduling_delay.watch().await });
-    let Following { control, follower } = match &database.family {
-        Family::MySql(mysql) => mysql::start_services(mysql, &span),
-        Family::Postgres(pg) => postgres::start_services(pg, &config.args, &span),
-    };
-    // Err: the program ends.
-    let _ = stopped.wait_for(|stop| *stop).await;
-    // Nothing is served from the cache without its stream.
-    shared.switches.set_bypass(true);
-    control.shutdown();
-    // A persistent slot is dropped.
-    timeout(FOLLOWER_END_TIMEOUT, follower).await.ok();
-    shared.tasks.end();
-    shared.cache.disconnected();
 }
 
 impl fmt::Debug for Served {

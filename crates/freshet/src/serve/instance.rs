@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use freshet_proxy::{AccessRules, ProcessMemory, QueryLog, StopRequest, Traces};
+use freshet_proxy::{AccessRules, Pauses, ProcessMemory, QueryLog, StopRequest, Traces};
 
 use crate::access::raise_descriptor_limit;
 use crate::config::Resolved;
 
-/// It is given to each database as it is opened.
+/// Given to each database when it is opened.
 #[derive(Clone)]
 pub(super) struct Instance {
     pub(super) rules: Arc<AccessRules>,
     pub(super) memory: Arc<ProcessMemory>,
     pub(super) query_log: Arc<QueryLog>,
     pub(super) stop: Arc<StopRequest>,
+    pub(super) pauses: Arc<Pauses>,
     pub(super) traces: Arc<Traces>,
     /// The number of databases.
     pub(super) count: u64,
@@ -31,6 +32,7 @@ impl Instance {
             query_log: Arc::default(),
             traces: Arc::default(),
             stop: Arc::default(),
+            pauses: Arc::default(),
             count: config.databases.len().max(1) as u64,
             files_max,
         })

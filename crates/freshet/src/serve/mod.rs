@@ -5,7 +5,10 @@
 
 pub(crate) mod databases;
 mod instance;
+mod kinds;
+mod life;
 pub(crate) mod mysql;
+mod on_demand;
 pub(crate) mod postgres;
 
 use std::ffi::OsString;
@@ -20,7 +23,7 @@ use freshet_net::conninfo::Secret;
 use freshet_net::mysql::Upstream;
 use freshet_proxy::{Clock, Keep, ListenAddress, ServerIdentity, Settings, Shared};
 use freshet_replication::{Control, Identity, SlotName};
-use freshet_types::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
+use freshet_types::{Commit, Dialect, Lsn, Nanos};
 use freshet_units::{MemorySize, Share, Span};
 
 use crate::access::AccessArgs;
@@ -28,7 +31,9 @@ use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
 use crate::logging::SetFilter;
+use crate::notify::{SERVING, ServiceManager};
 use crate::otlp::OtlpArgs;
+use crate::pool::PoolArgs;
 use crate::serve::databases::Served;
 use crate::serve::instance::Instance;
 use crate::web::WebArgs;
@@ -119,13 +124,21 @@ pub(crate) struct ServeArgs {
     /// them reads tables, settings or the clock nevertheless, or changes anything, answers are wrong
     #[arg(long)]
     trust_immutable: bool,
+    /// Let statements say how they are cached, in a comment around them: /* freshet: ttl=10s */, cache=always or
+    /// cache=never. Rules come before hints
+    #[arg(long)]
+    pub(crate) hints: bool,
+    /// Keep the rules that CREATE CACHE makes in this file, over a restart; Freshet writes it, in a directory that it
+    /// may write to
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state_file: Option<PathBuf>,
     /// Start with the cache switched off, until `freshet bypass off` switches it on
     #[arg(long)]
     pub(crate) bypass: bool,
     /// Write statements to this file in the form of Percona Server's slow query log, which pt-query-digest reads,
     /// without their literals; SIGHUP and RELOAD reopen it, for log rotation
     #[arg(long, value_name = "FILE")]
-    query_log: Option<PathBuf>,
+    pub(crate) query_log: Option<PathBuf>,
     /// Log statements that took at least this long, from the cache or from the database
     #[arg(long, default_value = "0s")]
     pub(crate) query_log_min_duration: Span,
@@ -134,13 +147,15 @@ pub(crate) struct ServeArgs {
     pub(crate) query_log_sample: Share,
     #[command(flatten)]
     faults: FaultArgs,
-    // Last: their headings hold for all options behind them.
+    // These come last, since their headings apply to all options that follow.
     #[command(flatten)]
     pub(crate) otlp: OtlpArgs,
     #[command(flatten)]
     pub(crate) web: WebArgs,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+    #[command(flatten)]
+    pool: PoolArgs,
 }
 
 /// Which results are cached.
@@ -183,11 +198,14 @@ pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: 
         stdout.flush()?;
     }
     served.start(&config);
-    tokio::spawn(config.args.access.clone().watch(running.clone()));
+    let manager = ServiceManager::of_environment();
+    tokio::spawn(config.args.access.clone().watch(running.clone(), manager.clone()));
     served.start_memory(start);
     let exporter = otlp::start(&config.args.otlp, &databases)?;
     listener.run();
-    stop::until_stopped(&databases, || running.drain_timeout()).await?;
+    manager.ready(SERVING);
+    tokio::spawn(manager.clone().keep_alive(served.workers.clone()));
+    stop::until_stopped(&databases, &manager, || running.drain_timeout()).await?;
     if let Some(exporter) = exporter {
         exporter.finish().await;
     }
@@ -196,7 +214,7 @@ pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: 
 }
 
 impl ServeArgs {
-    /// What is wrong with options that are right one by one: the key and the fault.
+    /// Faults of options that are each valid alone, with their keys.
     pub(crate) fn faults(&self, log: &str) -> Vec<(&'static str, String)> {
         let mysql = self.is_mysql();
         let upstream = if mysql {
@@ -214,7 +232,7 @@ impl ServeArgs {
         found.chain(self.otlp.faults()).chain(self.web.faults()).chain(self.access.faults()).collect()
     }
 
-    /// The password in a file of its own.
+    /// The password from its file.
     fn upstream_password(&self) -> Result<Option<Secret>> {
         let Some(path) = &self.upstream_password_file else { return Ok(None) };
         let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
@@ -227,7 +245,7 @@ impl ServeArgs {
         Upstream::is_url(&self.upstream)
     }
 
-    /// The database in the upstream; `*`: none, or it cannot be read.
+    /// The database in the upstream. `*` if there is none, or if it cannot be read.
     pub(crate) fn database_of_upstream(&self) -> String {
         let name = if self.is_mysql() {
             Upstream::parse(&self.upstream).ok().and_then(|upstream| upstream.database().map(str::to_owned))
@@ -250,7 +268,7 @@ impl ServeArgs {
     /// The state shared by the sessions and services of any upstream. `user` is the user in the URL.
     fn shared(&self, dialect: Dialect, upstream: String, user: &str, instance: &Instance) -> Arc<Shared> {
         let (cache_faults, faults) = self.faults.switches();
-        // Until it is divided by need.
+        // An equal part, until it is divided by need.
         let mut limits = Limits::with_memory(self.memory.0 / instance.count);
         limits.staleness_max = nanos(self.max_staleness);
         limits.keep = self.admission.into();
@@ -265,15 +283,16 @@ impl ServeArgs {
             dialect,
             commit_wait_max: nanos(self.commit_wait).into(),
             verify: self.verify.0,
-            // A service connection of MySQL or MariaDB cannot switch to another account, nor log in as each client
-            // did.
+            // A service connection of MySQL or MariaDB cannot switch to another account, nor log in as each client did.
             refresh_share: if dialect.is_mysql_family() { 0.0 } else { self.refresh_share.0 },
             trust_immutable: self.trust_immutable && !dialect.is_mysql_family(),
+            pool: self.pool.settings(),
             faults,
         };
         let cache = Arc::new(Cache::new(limits, cache_faults));
         let shared = Shared::new(settings, cache, Clock::default(), self.workers());
         shared.switches.set_bypass(self.bypass);
+        shared.set_hints(self.hints);
         Arc::new(shared)
     }
 }
@@ -304,23 +323,16 @@ fn server_identity(identity: &Identity) -> ServerIdentity {
     }
 }
 
-/// After a relation was created, renamed or dropped, its name may mean another relation.
-fn add_namesakes(shared: &Shared, changes: &mut ChangeSet) {
-    let ChangeSet::Rows(rows) = &*changes else { return };
-    let name = |change: &Change| if let Change::Redefined { name, .. } = change { Some(name.clone()) } else { None };
-    let names = rows.iter().filter_map(name).collect();
-    for table in shared.namesakes(&names) {
-        changes.push(Change::AnyRow(table));
-    }
-}
-
-/// Hands a commit to the cache.
+/// Passes a commit to the cache.
 fn apply(shared: &Shared, mut commit: Commit) {
     let (pending, redefines) = (!commit.changes.is_empty(), commit.redefines);
+    let naming = redefines.then(|| shared.naming());
     if redefines {
-        add_namesakes(shared, &mut commit.changes);
+        shared.add_namesakes(&mut commit.changes);
     }
-    shared.refresh(shared.cache.apply(commit));
+    let hot = shared.cache.apply(commit);
+    drop(naming);
+    shared.refresh(hot);
     if shared.cache.epoch().is_none() {
         shared.restart_stream.notify_one();
     }
@@ -348,7 +360,7 @@ fn disconnected(shared: &Shared, why: &str) {
     shared.stream_lost(why);
 }
 
-/// Wakes the follower when the cache needs it, for ever.
+/// Wakes the follower when the cache needs it. Never returns.
 async fn ring(shared: Arc<Shared>, control: Arc<Control>) {
     loop {
         tokio::select! {

@@ -25,7 +25,7 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
     }))
 }
 
-/// Opens one server, but no connection.
+/// Opens a server without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<MySql>> {
     let (args, upstream) = (&config.args, upstream(config)?);
     let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user(), instance);
@@ -77,7 +77,7 @@ impl Changes {
 impl Sink for Changes {
     fn connected(&self, identity: &Identity) -> Epoch {
         self.mysql.stream_connected(server_identity(identity));
-        // Done now: from here on, no service connection uses another server.
+        // From here on, no service connection uses another server.
         self.mysql.ends.forget();
         let epoch = self.mysql.cache.connected();
         self.mysql.want_catalog();
@@ -108,7 +108,7 @@ impl Sink for Changes {
         self.mysql.stream_connected(server_identity(identity));
         let resumed = self.mysql.cache.resumed(epoch);
         if resumed {
-            tracing::info!(epoch = epoch.0, "change stream goes on; what is cached stays");
+            tracing::info!(epoch = epoch.0, "change stream continues; cached results stay");
         }
         resumed
     }

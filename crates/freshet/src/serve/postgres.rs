@@ -39,7 +39,7 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
     Ok(upstream)
 }
 
-/// Opens one database, but no connection.
+/// Opens a database without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<Pg>> {
     let (args, upstream) = (&config.args, upstream(config)?);
     let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user, instance);
@@ -52,7 +52,7 @@ pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<P
         access: args.access.settings(instance.files_max),
         on_demand: config.is_any().then(|| OnDemand::new(config.max_databases as usize, config.idle_timeout)),
     };
-    let pg = Arc::new(Pg::new(shared, own, instance.rules.clone())?);
+    let pg = Arc::new(Pg::new(shared, own, instance.rules.clone(), instance.pauses.clone())?);
     if let Some(on_demand) = &pg.own.on_demand {
         pg.stream_lost(&on_demand.full());
     }
@@ -62,7 +62,7 @@ pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<P
 /// Starts the services of the entry for any database, which has no stream.
 pub(super) fn start_on_demand(pg: &Arc<Pg>, on_demand: &Arc<OnDemand>) {
     pg.tasks.spawn(service::look_up_users(pg.clone()));
-    pg.tasks.spawn(on_demand.clone().close_idle());
+    pg.tasks.spawn(on_demand.clone().look_after());
 }
 
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.
@@ -72,6 +72,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span) -> Fol
     pg.tasks.spawn(service::watch_catalog(pg.clone()));
     pg.tasks.spawn(service::publish_tables(pg.clone()));
     pg.tasks.spawn(service::look_up_users(pg.clone()));
+    pg.tasks.spawn(service::close_idle_connections(pg.clone()));
     pg.tasks.spawn(service::refresh_entries(pg.clone()));
     service::run_key_queries(pg);
     let config = FollowerConfig {
@@ -125,7 +126,7 @@ impl Sink for Changes {
         self.pg.stream_connected(server_identity(identity), identity.wal_segment_bytes);
         let resumed = self.pg.cache.resumed(epoch);
         if resumed {
-            tracing::info!(epoch = epoch.0, "change stream goes on; what is cached stays");
+            tracing::info!(epoch = epoch.0, "change stream continues; cached results stay");
         }
         resumed
     }

@@ -1,11 +1,10 @@
-//! `freshet top`: what a running Freshet does, in a terminal. It reads `/api/status`, as the dashboard does.
+//! `freshet top`: the activity of a running Freshet in a terminal. It reads `/api/status`, as the dashboard does.
 
 mod fetch;
 mod screen;
 mod view;
 mod words;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -13,24 +12,19 @@ use freshet_units::Span;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
-use fetch::Source;
+use fetch::read;
 use view::View;
 
-/// How long a key waits at most for its effect.
+use crate::endpoint::{Endpoint, EndpointArgs};
+
+/// The longest time until a key has an effect.
 const KEYS_EVERY: Duration = Duration::from_millis(100);
 
 /// Options of `freshet top`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TopArgs {
-    /// Where the running Freshet has its endpoints (its option --http): host:port
-    #[arg(long, default_value = "127.0.0.1:9127")]
-    http: String,
-    /// File with the token that it asks for
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Use TLS, and trust certificates of this authority (PEM)
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
     /// How often the figures are read
     #[arg(long, default_value = "1s")]
     every: Span,
@@ -44,8 +38,8 @@ pub(crate) struct TopArgs {
 
 /// Shows the figures until q is pressed.
 pub(crate) async fn run(args: TopArgs) -> Result<()> {
-    let source = Source::new(&args)?;
-    let status = source.read(args.database.as_deref()).await?;
+    let source = Endpoint::new(&args.endpoint)?;
+    let status = read(&source, args.database.as_deref()).await?;
     if args.once {
         print!("{}", screen::plain(&View::of(status)));
         return Ok(());
@@ -58,11 +52,11 @@ pub(crate) async fn run(args: TopArgs) -> Result<()> {
     ended
 }
 
-async fn show(terminal: &mut DefaultTerminal, source: &Source, mut view: View, every: Duration) -> Result<()> {
+async fn show(terminal: &mut DefaultTerminal, source: &Endpoint, mut view: View, every: Duration) -> Result<()> {
     let mut read_at = Instant::now();
     loop {
         terminal.draw(|frame| screen::draw(frame, &mut view))?;
-        // Nothing else is to be done on this thread.
+        // This thread has nothing else to do.
         while event::poll(KEYS_EVERY)? {
             if let Event::Key(key) = event::read()?
                 && key.kind == KeyEventKind::Press
@@ -74,7 +68,7 @@ async fn show(terminal: &mut DefaultTerminal, source: &Source, mut view: View, e
                 }
                 if view.database != before {
                     read_at = Instant::now();
-                    view.take(source.read(view.database.as_deref()).await);
+                    view.take(read(source, view.database.as_deref()).await);
                 }
             }
             terminal.draw(|frame| screen::draw(frame, &mut view))?;
@@ -84,7 +78,7 @@ async fn show(terminal: &mut DefaultTerminal, source: &Source, mut view: View, e
         }
         if read_at.elapsed() >= every {
             read_at = Instant::now();
-            view.take(source.read(view.database.as_deref()).await);
+            view.take(read(source, view.database.as_deref()).await);
         }
     }
 }

@@ -14,13 +14,13 @@ use super::words::{bytes, count, duration, percent};
 
 const CACHE: Color = Color::Cyan;
 const DATABASE: Color = Color::Yellow;
-/// Queries in the plain text.
+/// Number of queries in the plain text.
 const PLAIN_QUERIES: usize = 20;
 
 const COLUMNS: [(&str, u16); 7] =
     [("calls", 8), ("hits", 7), ("hit", 9), ("database", 9), ("at database", 11), ("saved", 9), ("statement", 0)];
 
-/// The lines above the table: a name, and the figures.
+/// The lines above the table, each with a name and figures.
 fn figures(view: &View) -> Vec<(&'static str, String)> {
     let at = |name: &str| view.number(&format!("/now/{name}"));
     let latency = |of: &str| (duration(at(&format!("{of}_p50_seconds"))), duration(at(&format!("{of}_p99_seconds"))));
@@ -58,7 +58,7 @@ fn health(view: &View) -> Vec<String> {
     view.lost.iter().map(|why| format!("connection lost: {why}")).chain(texts).map(|text| clean(&text)).collect()
 }
 
-/// In one line, without what a terminal would obey.
+/// The text in one line, without control characters.
 fn clean(text: &str) -> String {
     let printable: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     printable.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -78,7 +78,7 @@ fn cells(query: &Value) -> [String; 7] {
     ]
 }
 
-/// All in plain text, for scripts.
+/// The figures as plain text, for scripts.
 pub(super) fn plain(view: &View) -> String {
     let mut out = format!("{}\n", title(view));
     for line in health(view) {
@@ -146,7 +146,7 @@ fn whole(rate: f64) -> u64 {
     rate.max(0.0) as u64
 }
 
-/// Statements per second of the last minutes, from the cache on the left and from the database on the right.
+/// Statements per second of the last minutes: served from the cache on the left, sent to the database on the right.
 fn draw_history(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);
     for (area, name, colour) in [(left, "/hits_per_second", CACHE), (right, "/database_per_second", DATABASE)] {
@@ -158,7 +158,7 @@ fn draw_history(frame: &mut Frame<'_>, view: &View, area: Rect) {
     }
 }
 
-/// Returns what is to be said of the chosen query.
+/// Draws the queries, and returns the advice for the chosen one.
 fn draw_queries(frame: &mut Frame<'_>, view: &mut View, area: Rect) -> String {
     let queries = view.queries();
     let selected = view.selected.min(queries.len().saturating_sub(1));

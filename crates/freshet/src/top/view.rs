@@ -1,10 +1,10 @@
-//! What is shown: the figures, and what the keys have chosen of them.
+//! The figures, and the choices made by keys.
 
 use anyhow::Result;
 use ratatui::crossterm::event::KeyCode;
 use serde_json::Value;
 
-/// By what queries may be sorted: the name, and the place in an object of `queries`.
+/// The orders of queries: a name, and the path in an object of `queries`.
 pub(super) const ORDERS: [(&str, &str); 5] = [
     ("time at database", "/database_seconds"),
     ("time saved", "/saved_seconds"),
@@ -19,11 +19,11 @@ pub(super) struct View {
     pub(super) status: Value,
     /// Why the latest figures could not be read.
     pub(super) lost: Option<String>,
-    /// The database that is asked for; None: all.
+    /// The chosen database. None: all.
     pub(super) database: Option<String>,
     order: usize,
     pub(super) search: String,
-    /// The search is being typed.
+    /// Whether the search is being typed.
     pub(super) is_typing: bool,
     pub(super) selected: usize,
 }
@@ -33,7 +33,7 @@ impl View {
         Self { status, lost: None, database: None, order: 0, search: String::new(), is_typing: false, selected: 0 }
     }
 
-    /// New figures; the old ones stay if there are none.
+    /// Takes new figures. If they could not be read, the old ones stay.
     pub(super) fn take(&mut self, status: Result<Value>) {
         match status {
             Ok(status) => (self.status, self.lost) = (status, None),
@@ -41,7 +41,7 @@ impl View {
         }
     }
 
-    /// A key was pressed. True: the program ends.
+    /// Handles a key. True if the program ends.
     pub(super) fn press(&mut self, key: KeyCode) -> bool {
         if self.is_typing {
             match key {
@@ -68,7 +68,7 @@ impl View {
         false
     }
 
-    /// All together, then one after the other.
+    /// Chooses the next database: first all together, then each.
     fn choose_next_database(&mut self) {
         let names: Vec<&str> = self.list("/databases").iter().filter_map(Value::as_str).collect();
         let next = match &self.database {
@@ -79,7 +79,7 @@ impl View {
         self.selected = 0;
     }
 
-    /// The name of the order.
+    /// The name of the current order.
     pub(super) fn order(&self) -> &'static str {
         ORDERS.get(self.order).map_or("", |(name, _)| name)
     }
@@ -110,7 +110,7 @@ impl View {
         found
     }
 
-    /// What is known of why a query passes, and what to do.
+    /// Why a query passes, as far as known, and the remedy.
     pub(super) fn remedy(&self, query: &Value) -> Option<String> {
         let digest = text(query, "/digest");
         let advice = self.list("/advice").iter().find(|advice| text(advice, "/digest") == digest)?;

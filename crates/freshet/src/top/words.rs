@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-/// Three digits that matter.
+/// Three significant digits.
 fn short(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 99.95 || size == 0.0 => 0,

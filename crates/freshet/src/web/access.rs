@@ -1,7 +1,7 @@
-//! Who may read what: the token, TLS, and the limits of a request.
+//! Access to the endpoints: the token, TLS, and the limits of a request.
 //!
-//! A browser cannot be told to send a bearer token when it opens a page. So the token is accepted as a password as well, which a browser asks for
-//! and then sends with each request of the page.
+//! A browser cannot send a bearer token when it opens a page. So the token is also accepted as a password, which a browser asks for and then sends
+//! with each request of the page.
 
 use std::fs;
 use std::path::PathBuf;
@@ -34,13 +34,13 @@ const BODY_BYTES_MAX: u64 = 1024;
 const PROBES: [&str; 4] = ["/livez", "/readyz", "/cachez", "/health"];
 /// How often the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// All that the page loads comes from here.
+/// The page loads everything from here.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",
 );
 
-/// The token and the certificate, which are read again when they change.
+/// The token and the certificate. They are read again when they change.
 #[derive(Debug)]
 pub(super) struct Access {
     token_file: Option<PathBuf>,
@@ -61,7 +61,7 @@ impl Access {
         Ok(Self { token_file, token, files, tls })
     }
 
-    /// Reads the files again after each change, for ever.
+    /// Reads the files again after each change. Never returns.
     pub(super) async fn watch(self: Arc<Self>) {
         let mut seen = states(&self.files);
         while !self.files.is_empty() {
@@ -75,7 +75,7 @@ impl Access {
                     seen = now;
                     tracing::info!("the token and the certificate of --http were read again");
                 }
-                // Half written, perhaps: they are tried again.
+                // The files may be half written, so they are tried again.
                 Err(error) => tracing::debug!("not read again, the earlier one stays in use: {error:#}"),
             }
         }
@@ -124,7 +124,7 @@ fn given(authorization: &str) -> Option<String> {
     }
 }
 
-/// Stands before all endpoints.
+/// Checks each request to an endpoint.
 pub(super) async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
     let is_probe = PROBES.contains(&request.uri().path());
     let mut response = match excess(&request) {
@@ -144,7 +144,7 @@ pub(super) async fn guard(State(access): State<Arc<Access>>, request: Request, n
     response
 }
 
-/// What of the request is too large.
+/// The status for a request that is too large.
 fn excess(request: &Request) -> Option<StatusCode> {
     let headers = request.headers();
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());

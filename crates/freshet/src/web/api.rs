@@ -10,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::asked::Asked;
 
-/// Queries listed at most.
+/// The most queries that are listed.
 const QUERIES_MAX: usize = 1000;
 
-/// Does the work on a thread of its own: with thousands of queries it takes a while, and the main thread renews the lease.
+/// Runs work on a separate thread: with thousands of queries it takes a while, and the main thread renews the lease.
 pub(super) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
     tokio::task::spawn_blocking(work).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Figures of the normalized queries, the one first on which the database has spent most time, or would have without the cache.
+/// Figures of the normalized queries. The query on which the database has spent most time, or would have without the cache, comes first.
 pub(super) async fn queries(
     State(databases): State<Arc<Databases>>,
     RawQuery(query): RawQuery,
@@ -26,7 +26,7 @@ pub(super) async fn queries(
     beside(move || of_each(&databases, query.as_deref(), query_list)).await.map(Json)
 }
 
-/// The same, so many of them.
+/// The figures of at most `max` queries.
 pub(super) fn query_list(shared: &Shared, max: usize) -> Vec<Value> {
     let latency = |histogram: &Histogram| {
         json!({
@@ -68,7 +68,7 @@ pub(super) fn query_list(shared: &Shared, max: usize) -> Vec<Value> {
     reports.collect()
 }
 
-/// Statements that pass for a reason that can be mended, with the remedy.
+/// Statements that pass for a reason that can be removed, with the remedy.
 pub(super) async fn advice(
     State(databases): State<Arc<Databases>>,
     RawQuery(query): RawQuery,
@@ -76,12 +76,12 @@ pub(super) async fn advice(
     beside(move || of_each(&databases, query.as_deref(), advice_list)).await.map(Json)
 }
 
-/// The lists of the databases that the request asks for, one after the other, each row with the name of its database.
+/// The lists of the requested databases, one after another, each row with the name of its database.
 fn of_each(databases: &Databases, query: Option<&str>, list: fn(&Shared, usize) -> Vec<Value>) -> Value {
     list_of(&Asked::parse(query).of(databases), QUERIES_MAX, list).into()
 }
 
-/// The same of these databases, at most so many of each.
+/// The lists of these databases, with at most `max` rows of each.
 pub(super) fn list_of(databases: &[Database], max: usize, list: fn(&Shared, usize) -> Vec<Value>) -> Vec<Value> {
     let mut all = Vec::new();
     for Database { name, family, .. } in databases {
@@ -95,7 +95,7 @@ pub(super) fn list_of(databases: &[Database], max: usize, list: fn(&Shared, usiz
     all
 }
 
-/// The same, so many of them.
+/// The advice for at most `max` statements.
 pub(super) fn advice_list(shared: &Shared, max: usize) -> Vec<Value> {
     let all = shared.advice(max).into_iter().map(|advice| {
         json!({

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use freshet_net::tls::ServerFiles;
 
+use crate::endpoint::Endpoint;
+
 /// Options of `freshet serve` about the web endpoints.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Dashboard, metrics and probes")]
@@ -30,7 +32,7 @@ pub(crate) struct WebArgs {
 }
 
 impl WebArgs {
-    /// Options that need another one: the key and the fault.
+    /// Options that need another one, each with its key.
     pub(crate) fn faults(&self) -> Vec<(&'static str, String)> {
         let (cert, key) = (self.http_tls_cert.is_some(), self.http_tls_key.is_some());
         let needs = |wrong: bool, key, other: &str| wrong.then(|| (key, format!("{other} must be given as well")));
@@ -43,13 +45,20 @@ impl WebArgs {
         faults.into_iter().flatten().collect()
     }
 
+    /// The endpoints of a Freshet with this configuration, for another program on the same machine. None: it has none.
+    pub(crate) fn local_endpoint(&self) -> anyhow::Result<Option<Endpoint>> {
+        let Some(address) = self.http else { return Ok(None) };
+        let (token, cert) = (self.http_token_file.as_deref(), self.http_tls_cert.as_deref());
+        Endpoint::local(address.to_string(), token, cert).map(Some)
+    }
+
     pub(super) fn tls(&self) -> Option<ServerFiles> {
         let (cert, key) = self.http_tls_cert.clone().zip(self.http_tls_key.clone())?;
         Some(ServerFiles { cert, key, client_ca: None })
     }
 }
 
-/// What a GB of memory costs in a month.
+/// The price of a GB of memory for a month.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Price {
     pub(super) amount: f64,

@@ -1,11 +1,11 @@
-//! The database that a request asks for.
+//! The database that a request names.
 
 use freshet_proxy::{Database, Databases};
 
-/// What a request asks for.
+/// The scope of a request.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// The name of one database; None: all.
+    /// The name of one database. None: all.
     database: Option<String>,
 }
 
@@ -17,12 +17,12 @@ impl Asked {
         Self { database: name }
     }
 
-    /// The database; None: all.
+    /// The database. None: all.
     pub(super) fn name(self) -> Option<String> {
         self.database
     }
 
-    /// Whether it asks for this database, or for all.
+    /// Whether the request includes this database.
     fn includes(&self, name: &str) -> bool {
         self.database.as_ref().is_none_or(|asked| asked == name)
     }

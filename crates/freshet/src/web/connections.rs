@@ -1,8 +1,7 @@
-//! Connections to the web endpoints: bounded in number and in the time between answers, with TLS if there is a
-//! certificate.
+//! Connections to the web endpoints. Their number and the time between answers are limited. They use TLS if there is a certificate.
 //!
-//! Of the bytes received between two answers only the first ones may prolong the time limit, so a client that sends its
-//! request in many small pieces cannot keep its place.
+//! Only the first bytes received after an answer extend the time limit. So a client that sends its request in many small pieces cannot keep its
+//! connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,23 +20,23 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::access::Access;
 
-/// Open at once. More wait to be accepted.
+/// The most connections open at once. Further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
-/// Open at once from one address, except a loopback address. More are closed, so that places are left for others.
+/// The most connections from one address, except a loopback address. Further ones are closed, so that others can connect.
 const OF_ONE_ADDRESS_MAX: usize = 32;
-/// The time from the start of a connection to its first answer. The answer to a later request has at least as much, from
-/// the first bytes of the request.
+/// Time limit from the start of a connection to its first answer. The answer to a later request has at least as much time, from the first bytes of
+/// the request.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
-/// A connection on which nothing is written for so long is closed. The dashboard's events are written each second.
+/// A connection is closed if nothing is written for this time. The dashboard's events are written each second.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// After a failure to accept: most likely no more files may be open.
+/// Pause after a failure to accept, most likely because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// One of the places for connections, taken until this is dropped.
+/// A connection's place, taken until this is dropped.
 struct Place {
     _of_all: OwnedSemaphorePermit,
     _of_address: Arc<()>,
@@ -47,17 +46,17 @@ struct Place {
 pub(super) struct Connection {
     io: Box<dyn Io>,
     deadline: Pin<Box<Sleep>>,
-    /// Something was written after the last byte was received.
+    /// Whether something was written after the last byte was received.
     answered: bool,
     _place: Place,
 }
 
-/// How many connections each address has open: the references to its entry, without the entry's own.
+/// Number of open connections of each address: the references to its entry, without the entry's own.
 #[derive(Debug, Default)]
 struct Addresses(HashMap<IpAddr, Arc<()>>);
 
 impl Addresses {
-    /// None: the address has all it may have.
+    /// None if the address has the most connections that it may have.
     fn place(&mut self, from: IpAddr) -> Option<Arc<()>> {
         self.0.retain(|_, open| Arc::strong_count(open) > 1);
         let from = from.to_canonical();
@@ -66,14 +65,14 @@ impl Addresses {
     }
 }
 
-/// Those that are ready to be served.
+/// Accepted connections that can be served.
 pub(super) struct Connections {
     address: SocketAddr,
     ready: mpsc::Receiver<(Connection, SocketAddr)>,
 }
 
 impl Connections {
-    /// Accepts in the background.
+    /// Accepts connections in the background.
     pub(super) fn of(listener: TcpListener, address: SocketAddr, access: Arc<Access>) -> Self {
         let (sender, ready) = mpsc::channel(CONNECTIONS_MAX);
         tokio::spawn(accept_all(listener, access, sender));
@@ -108,7 +107,7 @@ async fn open(
     access: Arc<Access>,
     (place, ready): (Place, mpsc::Sender<(Connection, SocketAddr)>),
 ) {
-    // What is written is whole answers and events.
+    // Complete answers and events are written, so delaying them gains nothing.
     let _ = stream.set_nodelay(true);
     let io: Box<dyn Io> = match &access.tls {
         None => Box::new(stream),
@@ -128,7 +127,7 @@ impl Listener for Connections {
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         match self.ready.recv().await {
             Some(accepted) => accepted,
-            // The task that accepts has ended, with the program.
+            // The accepting task has ended with the program.
             None => std::future::pending().await,
         }
     }

@@ -1,11 +1,12 @@
-//! What an operator should know first: whether the cache works, and if not, the next step.
+//! What an operator should see first: whether the cache works, and if not, the next step.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_proxy::Database;
 use serde_json::{Value, json};
 
-/// The findings of these databases, the gravest first: none if all is well. Of several, each finding begins with the name.
+/// The findings about these databases, the most serious first. Empty if all is well. If there are several databases, each finding begins with the
+/// name.
 pub(super) fn health(all: &[Database]) -> Vec<Value> {
     let of = |database: &Database| {
         let name = if all.len() > 1 { format!("{}: ", database.name) } else { String::new() };

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::exposition::Writer;
 use crate::logging;
 
-/// Users with a series of their own; the others have one together.
+/// The most users with their own series. The others share one.
 const USERS_MAX: usize = 100;
 
 pub(super) async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
@@ -48,7 +48,7 @@ impl Collector for Figures {
     }
 }
 
-/// All figures as they are now.
+/// All current figures.
 pub(crate) fn figures(databases: &Databases) -> Result<Writer, fmt::Error> {
     let mut out = Writer::default();
     for Database { name, family, .. } in databases.databases().iter() {
@@ -76,6 +76,18 @@ fn logs(databases: &Databases, out: &mut Writer) -> fmt::Result {
     out.counter("freshet_log_lines_dropped", help, logging::dropped())
 }
 
+/// The figures of server connections that sessions share.
+fn pools(shared: &Shared, out: &mut Writer) -> fmt::Result {
+    let pools = &shared.pool_figures;
+    let help = "Server connections that sessions took from a pool";
+    out.counter("freshet_pool_check_outs", help, pools.check_outs.load(Relaxed))?;
+    out.counter("freshet_pool_waits", "Waits for such a connection", pools.waits.load(Relaxed))?;
+    let seconds = pools.waited.load(Relaxed) as f64 / 1e9;
+    out.counter("freshet_pool_wait_seconds", "Time that these took in all", seconds)?;
+    let help = "Sessions that were ended since they had waited for too long";
+    out.counter("freshet_pool_timeouts", help, pools.timeouts.load(Relaxed))
+}
+
 /// The figures of one database.
 struct FiguresOfOne {
     shared: Arc<Shared>,
@@ -98,8 +110,10 @@ impl FiguresOfOne {
         )?;
         out.counter("freshet_fills", "Statements answered by the database, to be cached", metrics.fills())?;
         out.passed(&self.shared)?;
+        out.pins(&self.shared)?;
         out.rule_matches(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
+        pools(&self.shared, out)?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
         let late = &self.shared.scheduling_delay;
@@ -197,7 +211,7 @@ impl FiguresOfOne {
         self.levels(out)
     }
 
-    /// What is cached now, and how current the proofs are.
+    /// The cache's contents, and the age of the proofs.
     fn levels(&self, out: &mut Writer) -> fmt::Result {
         let cache = &self.shared.cache;
         let levels = cache.levels(self.shared.clock.now());

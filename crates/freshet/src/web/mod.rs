@@ -26,12 +26,12 @@ use connections::Connections;
 pub(crate) use metrics::figures;
 use status::Status;
 
-/// Opens what the options name, and closes it again.
+/// Reads the files that the options name, to find faults.
 pub(crate) fn try_out(args: &WebArgs) -> Result<()> {
     Access::load(args).map(drop)
 }
 
-/// Binds the address, if there is one, and serves in the background; returns the bound address.
+/// Binds the address, if one is set, and serves in the background. Returns the bound address.
 pub(crate) async fn bind(args: &WebArgs, databases: Arc<Databases>) -> Result<Option<SocketAddr>> {
     let Some(address) = args.http else { return Ok(None) };
     let access = Arc::new(Access::load(args)?);
@@ -63,7 +63,7 @@ fn router(databases: &Arc<Databases>) -> Router {
         .route("/health", get(probes::cachez).with_state(databases.clone()))
 }
 
-/// The page, and what it reads.
+/// The page and the endpoints that it reads.
 fn dashboard(status: Arc<Status>) -> Router {
     let api = Router::new()
         .route("/api/status", get(status::status))

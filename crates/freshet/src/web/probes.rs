@@ -9,7 +9,7 @@ use freshet_proxy::{Database, Databases};
 
 use super::asked::Asked;
 
-/// Whether statements are answered, cached or not: a broken change stream takes no instance out of its load balancer.
+/// Whether statements are answered, cached or not. A broken change stream must not remove an instance from its load balancer.
 pub(super) async fn readyz(State(databases): State<Arc<Databases>>) -> impl IntoResponse {
     if databases.is_draining() {
         return not_available("draining");
@@ -18,7 +18,7 @@ pub(super) async fn readyz(State(databases): State<Arc<Databases>>) -> impl Into
     (StatusCode::OK, format!("ready\n{}", states(&all)))
 }
 
-/// Whether answers come from the cache: in all databases, or in the one that is asked for.
+/// Whether results are cached: in all databases, or in the requested one.
 pub(super) async fn cachez(State(databases): State<Arc<Databases>>, RawQuery(query): RawQuery) -> impl IntoResponse {
     if databases.is_draining() {
         return not_available("draining");
@@ -41,12 +41,12 @@ pub(super) async fn cachez(State(databases): State<Arc<Databases>>, RawQuery(que
     }
 }
 
-/// Those that have a stream: not the entry for any database, which opens others.
+/// The databases with a stream. The entry for any database, which opens others, has none.
 fn cached(databases: Vec<Database>) -> Vec<Database> {
     databases.into_iter().filter(Database::has_stream).collect()
 }
 
-/// A line for each of several databases.
+/// A line for each database.
 fn states(databases: &[Database]) -> String {
     if databases.len() < 2 {
         return String::new();

@@ -1,11 +1,11 @@
-//! One sample of the figures each second: the dashboard's charts are made of them.
+//! Takes a sample of the figures each second, for the dashboard's charts.
 //!
-//! A counter says how much happened since the start. An operator looks at how much happens now, so each sample has the differences from the one
-//! before, and the latencies of what happened in between. The samples of the last minutes stay, so that a page that is opened is not empty.
+//! A counter counts since the start. An operator wants to know what happens now. So each sample has the differences from the previous one, and the
+//! latencies in between. The samples of the last minutes are stored, so that a page is not empty when it is opened.
 //!
-//! There are samples of each database, and of all of them together.
+//! There are samples of each database, and of all databases together.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,9 +18,9 @@ use tokio::time::MissedTickBehavior;
 use super::health::health;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// Samples that stay: ten minutes.
+/// The most samples that are stored: ten minutes.
 const SAMPLES_MAX: usize = 600;
-/// Samples that a slow listener may be behind. Then it misses some.
+/// The most samples that a slow listener may be behind. Then it misses some.
 const BEHIND_MAX: usize = 8;
 
 /// Takes the samples.
@@ -28,7 +28,7 @@ const BEHIND_MAX: usize = 8;
 pub(super) struct Sampler {
     databases: Arc<Databases>,
     started: Instant,
-    /// By the name of the database; None: of all together.
+    /// The samples by database name. None: of all together.
     samples: Mutex<BTreeMap<Option<String>, Samples>>,
 }
 
@@ -36,9 +36,9 @@ pub(super) struct Sampler {
 #[derive(Debug)]
 struct Samples {
     before: Counted,
-    /// As JSON.
+    /// The latest samples as JSON.
     latest: VecDeque<Arc<str>>,
-    /// For those who listen.
+    /// Sends samples to listeners.
     sender: broadcast::Sender<Arc<str>>,
 }
 
@@ -55,12 +55,12 @@ impl Samples {
             self.latest.pop_front();
         }
         self.latest.push_back(sample.clone());
-        // Nobody may listen.
+        // There may be no listener.
         let _ = self.sender.send(sample);
     }
 }
 
-/// The counters at one moment.
+/// The counters at a moment.
 #[derive(Debug, Default)]
 struct Counted {
     hits: u64,
@@ -78,7 +78,7 @@ impl Sampler {
         Self { databases, started: Instant::now(), samples: Mutex::default() }
     }
 
-    /// Takes samples for ever.
+    /// Takes samples. Never returns.
     pub(super) async fn run(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -95,20 +95,23 @@ impl Sampler {
         }
     }
 
-    /// A sample of each; None: only a beginning.
+    /// Takes a sample of each database. None: only reads the counters.
     fn take(&self, seconds: Option<f64>) {
         let all = self.databases.databases();
         let mut samples = self.samples();
-        // One that has gone ends the wait of its listeners.
+        // The samples of a removed database end the wait of its listeners.
         samples.retain(|name, _| name.as_ref().is_none_or(|name| all.iter().any(|one| one.name == *name)));
         for database in all.iter() {
             database.family.shared().cache.read_size_curve();
         }
-        let each = all.iter().map(|one| (Some(one.name.clone()), std::slice::from_ref(one)));
-        for (name, of) in each.chain([(None, all.as_slice())]) {
-            let samples = samples.entry(name).or_insert_with(|| Samples::new(of));
+        // A database that is opened on demand may have the name of a server of MySQL.
+        let names: BTreeSet<&String> = all.iter().map(|one| &one.name).collect();
+        for name in names.into_iter().map(Some).chain([None]) {
+            let is_it = |one: &&Database| name.is_none_or(|name| one.name == *name);
+            let of: Vec<Database> = all.iter().filter(is_it).cloned().collect();
+            let samples = samples.entry(name.cloned()).or_insert_with(|| Samples::new(&of));
             if let Some(seconds) = seconds {
-                samples.take(of, seconds);
+                samples.take(&of, seconds);
             }
         }
     }
@@ -124,7 +127,7 @@ impl Sampler {
         of.map(|samples| samples.latest.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Those to come; None: there is no such database, or it was added within this second.
+    /// The coming samples. None if there is no such database, or if it was added within this second.
     pub(super) fn listen(&self, name: Option<&str>) -> Option<broadcast::Receiver<Arc<str>>> {
         Some(self.samples().get(&name.map(str::to_owned))?.sender.subscribe())
     }
@@ -138,7 +141,7 @@ fn sum(all: &[Database], of: impl Fn(&Shared) -> u64) -> u64 {
     all.iter().map(|database| of(database.family.shared())).sum()
 }
 
-/// Of all together.
+/// The histogram over all databases.
 fn merged(all: &[Database], of: impl Fn(&Shared) -> Histogram) -> Histogram {
     let mut buckets: Vec<u64> = Vec::new();
     for database in all {
@@ -165,7 +168,7 @@ impl Counted {
     }
 }
 
-/// What happened between the two.
+/// The events between two histograms.
 fn since(now: &Histogram, before: &Histogram) -> Histogram {
     let earlier = before.buckets.iter().copied().chain(std::iter::repeat(0));
     Histogram { buckets: now.buckets.iter().zip(earlier).map(|(now, before)| now.saturating_sub(before)).collect() }
@@ -178,7 +181,7 @@ fn sample(all: &[Database], now: &Counted, before: &Counted, seconds: f64) -> Va
     let database_latency = since(&now.database_latency, &before.database_latency);
     let quantile = |of: &Histogram, share| of.quantile(share).map(|micros| micros / 1e6);
     let levels = |shared: &Shared| shared.cache.levels(shared.clock.now());
-    // The worst of all counts.
+    // The worst age of all databases.
     let age = |of: &dyn Fn(&Shared) -> Option<u64>| {
         let streams = all.iter().filter(|database| database.has_stream());
         let oldest: Option<Vec<u64>> = streams.map(|database| of(database.family.shared())).collect();

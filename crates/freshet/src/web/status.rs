@@ -1,5 +1,5 @@
-//! `/api/status`: all that the dashboard shows, in one object. Parts of it: `/api/sessions`, `/api/streams`. `/api/events`: its samples as they come.
-//! All of these are about all databases together, or about the one of `?database=NAME`.
+//! `/api/status`: everything that the dashboard shows, in one object. Parts of it are `/api/sessions` and `/api/streams`. `/api/events` sends samples
+//! as they are taken. All are about all databases together, or about the one in `?database=NAME`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use freshet_cache::Counters;
-use freshet_proxy::{Database, Databases, Shared};
+use freshet_proxy::{Database, Databases, SessionReport, Shared};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
@@ -24,16 +24,18 @@ use super::asked::Asked;
 use super::health::health;
 use super::sampler::Sampler;
 
-/// Who may listen to samples at once.
+/// The most listeners to samples.
 const LISTENERS_MAX: usize = 16;
-/// Queries and advice in the status.
+/// The most queries and pieces of advice in the status.
 const LISTED_MAX: usize = 100;
+/// Sessions of one database that are listed.
+const SESSIONS_MAX: usize = 1000;
 
 /// Why a request is refused.
 type Refusal = (StatusCode, &'static str);
 const NO_SUCH_DATABASE: Refusal = (StatusCode::NOT_FOUND, "no such database\n");
 
-/// What the endpoints read.
+/// The data that the endpoints read.
 #[derive(Debug)]
 pub(super) struct Status {
     databases: Arc<Databases>,
@@ -49,7 +51,7 @@ impl Status {
         Self { databases, sampler, price, listeners }
     }
 
-    /// What a request asks for.
+    /// The scope of a request.
     fn scope(&self, query: Option<&str>) -> Result<Scope, Refusal> {
         let asked = Asked::parse(query);
         let all = asked.of(&self.databases);
@@ -60,7 +62,7 @@ impl Status {
     }
 }
 
-/// The databases that a request asks for.
+/// The databases that a request names.
 struct Scope {
     /// None: all.
     name: Option<String>,
@@ -86,7 +88,7 @@ pub(super) async fn status(
     Ok(([(CONTENT_TYPE, "application/json")], text))
 }
 
-/// The samples are texts already.
+/// The samples are JSON texts already.
 fn status_text(status: &Status, scope: &Scope) -> String {
     let history = status.sampler.history(scope.name.as_deref());
     let upstreams: Vec<&str> = scope.each().map(|shared| shared.settings.upstream.as_str()).collect();
@@ -120,7 +122,8 @@ pub(super) async fn memory_figures(State(status): State<Arc<Status>>, RawQuery(q
 }
 
 pub(super) async fn sessions(State(status): State<Arc<Status>>, RawQuery(query): RawQuery) -> Figures {
-    Ok(Json(session_figures(&status.scope(query.as_deref())?)))
+    let scope = status.scope(query.as_deref())?;
+    api::beside(move || session_figures(&scope)).await.map(Json).map_err(|status| (status, ""))
 }
 
 pub(super) async fn streams(State(status): State<Arc<Status>>, RawQuery(query): RawQuery) -> Figures {
@@ -144,7 +147,7 @@ pub(super) async fn events(State(status): State<Arc<Status>>, RawQuery(query): R
                     let event = Event::default().event("sample").data(sample);
                     return Some((Ok::<_, Infallible>(event), (receiver, place)));
                 }
-                // The listener was slow. It goes on with the present.
+                // The listener was slow. It continues with the current sample.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
@@ -173,7 +176,7 @@ fn totals(scope: &Scope) -> Value {
 
 fn memory(status: &Status, scope: &Scope) -> Value {
     let levels = |shared: &Shared| shared.cache.levels(shared.clock.now());
-    // Several caches have no curve together.
+    // Several caches have no common curve.
     let curve = match scope.all.as_slice() {
         [one] => one.family.shared().cache.size_curve(),
         _ => Vec::new(),
@@ -194,13 +197,47 @@ fn memory(status: &Status, scope: &Scope) -> Value {
 fn session_figures(scope: &Scope) -> Value {
     let count = scope.sum(|shared| shared.waits.commit_waits.load(Relaxed));
     let nanos = scope.sum(|shared| shared.waits.commit_wait_nanos.load(Relaxed));
+    let (list, left_out) = session_list(&scope.all);
     json!({
+        "list": list,
+        "left_out": left_out,
         "open": scope.sum(|shared| shared.metrics.sessions()),
         "accepted": scope.sum(|shared| shared.metrics.connections.load(Relaxed)),
         "login_failures": scope.sum(|shared| shared.metrics.login_failures.load(Relaxed)),
         "commit_waits": count,
         "commit_waits_skipped": scope.sum(|shared| shared.waits.waits_skipped.load(Relaxed)),
         "commit_wait_seconds_mean": nanos as f64 / 1e9 / count.max(1) as f64,
+    })
+}
+
+/// The sessions of all of these databases, and how many are left out.
+fn session_list(databases: &[Database]) -> (Vec<Value>, usize) {
+    let (mut list, mut left_out) = (Vec::new(), 0);
+    for Database { name, family, .. } in databases {
+        let (sessions, more) = family.session_list(SESSIONS_MAX);
+        list.extend(sessions.iter().map(|session| one_session(name, family.protocol(), session)));
+        left_out += more;
+    }
+    (list, left_out)
+}
+
+/// `database` is the name of the entry, as everywhere; `connected_to` is the database that the client named at its login.
+fn one_session(database: &str, protocol: &str, session: &SessionReport) -> Value {
+    let running = session.running.as_ref();
+    json!({
+        "id": session.id,
+        "database": database,
+        "protocol": protocol,
+        "user": session.user,
+        "connected_to": session.database,
+        "application_name": session.application_name,
+        "client": session.client.map(|address| address.to_string()),
+        "server": session.server.map(|address| address.to_string()),
+        "open_seconds": session.open.as_secs_f64(),
+        "state": session.state,
+        "digest": running.and_then(|running| running.digest.as_deref()),
+        "query": running.and_then(|running| running.query.as_deref()),
+        "running_seconds": running.map(|running| running.lasts.as_secs_f64()),
     })
 }
 

@@ -93,7 +93,7 @@ pub enum ConnectError {
 
 impl ConnectError {
     /// The server's ErrorResponse.
-    pub(crate) fn refused(body: &[u8]) -> Self {
+    pub fn refused(body: &[u8]) -> Self {
         match ServerError::decode(body) {
             Ok(error) => Self::Refused(Box::new(error)),
             Err(error) => Self::Protocol(Error::Malformed(error)),

@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_sql::Admin;
 
-use crate::admin::{self, AdminError, Asker, Table};
+use crate::admin::{self, Asker, Table};
 use crate::mysql::MySql;
 use crate::mysql::proxysql::{self, Answer};
 use crate::rules::Who;
+use crate::server::console::AdminError;
 use crate::shared::Shared;
 
 /// The smallest block of the query cache (`query_cache_min_res_unit`).
@@ -57,7 +58,16 @@ fn table(
         // ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_PARSE_ERROR
         "42501" => (1227, "42000", message),
         // ER_UNKNOWN_ERROR
-        "F0000" => (1105, "HY000", message),
+        "F0000" | "54000" | "55000" => (1105, "HY000", message),
+        // ER_SP_DOES_NOT_EXIST, ER_SP_ALREADY_EXISTS: there are no codes for other objects
+        "42704" => (1305, "42000", message),
+        "42710" => (1304, "42000", message),
+        // ER_WRONG_VALUE_FOR_VAR
+        "22023" => (1231, "42000", message),
+        // ER_NOT_SUPPORTED_YET
+        "0A000" => (1235, "42000", message),
+        // ER_ERROR_ON_WRITE
+        "58030" => (1026, "HY000", message),
         _ => (1064, "42000", message),
     })
 }

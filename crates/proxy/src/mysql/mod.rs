@@ -5,6 +5,7 @@
 
 mod admin;
 mod ends;
+mod kills;
 pub(crate) mod login;
 mod proxysql;
 mod question;
@@ -13,6 +14,7 @@ pub mod service;
 pub(crate) mod session;
 
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -20,8 +22,11 @@ use freshet_net::mysql::Upstream;
 use freshet_types::{End, TableNames};
 
 pub use crate::mysql::ends::Ends;
+use crate::mysql::kills::Kills;
 use crate::mysql::login::Access;
 use crate::mysql::service::Redefinitions;
+use crate::mysql::session::ServerConnection;
+use crate::pool::Pools;
 use crate::server::access::{AccessError, AccessRules, AccessSettings};
 use crate::server::sessions::Sessions;
 use crate::shared::Shared;
@@ -48,6 +53,12 @@ pub struct MySql {
     /// Access control.
     pub(crate) access: Access,
     pub(crate) sessions: Sessions,
+    /// The connections that sessions share.
+    pub(crate) pools: Arc<Pools<ServerConnection>>,
+    /// MariaDB: a session that shares connections has asked for `@@last_gtid`.
+    pub(crate) reads_last_gtid: AtomicBool,
+    /// The numbers by which clients kill sessions that share connections.
+    pub(crate) kills: Kills,
     /// When Freshet was started.
     started: SystemTime,
     /// See [`rows`].
@@ -68,6 +79,7 @@ impl MySql {
     /// Reads the files that the settings name.
     pub fn new(base: Arc<Shared>, own: MySqlSettings, rules: Arc<AccessRules>) -> Result<Self, AccessError> {
         let access = Access::new(&own.access, rules)?;
+        let pools = Arc::new(Pools::new(base.settings.pool, base.pool_figures.clone()));
         Ok(Self {
             own,
             base,
@@ -75,6 +87,9 @@ impl MySql {
             ends: Ends::default(),
             access,
             sessions: Sessions::default(),
+            pools,
+            reads_last_gtid: AtomicBool::new(false),
+            kills: Kills::default(),
             started: SystemTime::now(),
             described_from: Mutex::default(),
             redefinitions: Redefinitions::default(),

@@ -4,6 +4,7 @@ mod console;
 pub(crate) mod login;
 mod named;
 mod on_demand;
+pub(crate) mod pooling;
 mod question;
 mod reloads;
 pub mod service;
@@ -15,15 +16,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_net::Upstream;
-use freshet_types::TableId;
+use freshet_types::{CommitId, Nanos, TableId, Visible};
 use tokio::sync::{Notify, oneshot};
 
+use crate::pool::Pools;
 use crate::postgres::console::Averages;
 use crate::postgres::login::Access;
 use crate::postgres::named::Named;
-pub use crate::postgres::on_demand::{OnDemand, Opener};
+pub use crate::postgres::on_demand::{Earlier, OnDemand, Opener};
+use crate::postgres::pooling::Pooling;
 use crate::postgres::reloads::Reloads;
 use crate::server::access::{AccessError, AccessRules, AccessSettings};
+use crate::server::pauses::Pauses;
 use crate::server::sessions::Sessions;
 use crate::shared::{ServerIdentity, Shared};
 
@@ -58,6 +62,7 @@ pub struct Pg {
     pub(crate) named: Named,
     pub(crate) sessions: Sessions,
     pub(crate) averages: Averages,
+    pub(crate) pooling: Pooling,
     /// The server's major version, as the last service connection saw it; 0: unknown.
     server_version: AtomicU32,
     wal_segment_bytes: AtomicU64,
@@ -66,8 +71,16 @@ pub struct Pg {
     wanted: Mutex<HashSet<TableId>>,
     /// Tables that sessions want to have removed from the publication, each with the sender to notify afterwards.
     unwelcome: Mutex<Vec<Unwelcome>>,
-    /// Published tables, each with the version of the publication's row.
-    published: Mutex<HashMap<TableId, String>>,
+    /// Published tables.
+    published: Mutex<HashMap<TableId, Published>>,
+}
+
+/// A published table.
+#[derive(Debug)]
+struct Published {
+    /// The transaction that wrote the publication's row.
+    version: String,
+    noted_at: Nanos,
 }
 
 /// See [`Pg::take_out`].
@@ -86,15 +99,22 @@ impl Deref for Pg {
 
 impl Pg {
     /// Reads the files that the settings name.
-    pub fn new(base: Arc<Shared>, own: PgSettings, rules: Arc<AccessRules>) -> Result<Self, AccessError> {
+    pub fn new(
+        base: Arc<Shared>,
+        own: PgSettings,
+        rules: Arc<AccessRules>,
+        pauses: Arc<Pauses>,
+    ) -> Result<Self, AccessError> {
+        let pools = Arc::new(Pools::new(base.settings.pool, base.pool_figures.clone()));
         Ok(Self {
             access: Access::new(&own.access, &own.upstream, rules)?,
             own,
             base,
             reloads: Reloads::default(),
             named: Named::default(),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(pauses),
             averages: Averages::default(),
+            pooling: Pooling::new(pools),
             server_version: AtomicU32::new(0),
             wal_segment_bytes: AtomicU64::new(16 << 20),
             publication_wanted: Notify::new(),
@@ -171,25 +191,36 @@ impl Pg {
         format!("'{}'", self.own.publication.replace('\'', "''"))
     }
 
-    fn published(&self) -> MutexGuard<'_, HashMap<TableId, String>> {
+    fn published(&self) -> MutexGuard<'_, HashMap<TableId, Published>> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// These tables are published, with these versions of the publication's rows.
     pub(crate) fn note_published(&self, tables: impl Iterator<Item = (TableId, String)>) {
-        self.published().extend(tables);
+        let noted_at = self.clock.now();
+        self.published().extend(tables.map(|(table, version)| (table, Published { version, noted_at })));
     }
 
     pub(crate) fn forget_published(&self, tables: &[TableId]) {
         self.published().retain(|table, _| !tables.contains(table));
     }
 
-    /// The tables that were published and are no longer in the publication with the same version; they are forgotten.
-    pub(crate) fn lost_publications(&self, now: &HashMap<TableId, String>) -> Vec<TableId> {
+    /// The tables that were published and are no longer in the publication with the same version; they are forgotten. `now` was requested at
+    /// `asked_at`. It may lack tables that came into the publication after the snapshot.
+    pub(crate) fn lost_publications(
+        &self,
+        now: &HashMap<TableId, String>,
+        snapshot: &Visible,
+        asked_at: Nanos,
+    ) -> Vec<TableId> {
+        let is_later = |known: &Published| {
+            let shown = known.version.parse().is_ok_and(|xid| snapshot.proves(CommitId::Xid(xid)));
+            known.noted_at >= asked_at && !shown
+        };
         let mut published = self.published();
         let lost: Vec<TableId> = published
             .iter()
-            .filter(|(table, version)| now.get(table) != Some(version))
+            .filter(|(table, known)| now.get(table) != Some(&known.version) && !is_later(known))
             .map(|(table, _)| *table)
             .collect();
         published.retain(|table, _| !lost.contains(table));

@@ -350,7 +350,7 @@ fn timeout(text: &str) -> Option<Nanos> {
 }
 
 /// Reads the text form of a `name[]`: `{a,"b c","d\"e"}`.
-fn parse_name_array(text: &str) -> Option<Vec<Arc<str>>> {
+pub(crate) fn parse_name_array(text: &str) -> Option<Vec<Arc<str>>> {
     let inner = text.strip_prefix('{')?.strip_suffix('}')?;
     let mut names = Vec::new();
     let mut chars = inner.chars().peekable();

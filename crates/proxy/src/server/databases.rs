@@ -1,10 +1,10 @@
 //! The databases of this instance: the names that clients may ask for, and the state behind each of them.
 //!
-//! Each PostgreSQL database has a change stream, a catalogue and a cache of its own, since a stream decodes one database. A server of MySQL or MariaDB
-//! has one of each for all its databases. A session is bound to one of them at its login and never asks here again, so nothing of this is on the path
-//! of a hit. A database that fails has no effect on the others: they share the workers, the rules of login and the memory limit, and nothing else.
+//! Each PostgreSQL database has its own change stream, catalogue and cache, since a stream decodes one database. A server of MySQL or MariaDB has one
+//! of each for all its databases. A session is bound to a database at its login, so nothing of this is on the path of a hit. A failing database does
+//! not affect the others: they share only the workers, the rules of login and the memory limit.
 //!
-//! A reload adds and removes databases. The list is replaced as a whole. A database that is not in it any more gets no new session.
+//! A reload adds and removes databases. The list is replaced as a whole. A database that was removed gets no new session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,14 +46,6 @@ impl Family {
         }
     }
 
-    /// Open sessions by their user at login, those with most first. Beyond so many users the others are counted together.
-    pub fn sessions_by_user(&self, max: usize) -> Vec<(String, u64)> {
-        match self {
-            Self::Postgres(pg) => pg.sessions.by_user(max),
-            Self::MySql(mysql) => mysql.sessions.by_user(max),
-        }
-    }
-
     fn reload_access(&self) -> Vec<AccessError> {
         match self {
             Self::Postgres(pg) => pg.reload_access(),
@@ -61,7 +53,7 @@ impl Family {
         }
     }
 
-    /// Ends the sessions that the drain has not ended: PostgreSQL's at once, those of MySQL and MariaDB where no statement runs.
+    /// Ends the sessions that the drain has not ended: those of PostgreSQL at once, those of MySQL and MariaDB when no statement runs.
     pub fn close_sessions(&self) {
         self.shared().switches.close();
         if let Self::Postgres(pg) = self {
@@ -81,19 +73,24 @@ impl Family {
 /// One database of the configuration.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// The name of the entry: for PostgreSQL what clients ask for.
+    /// The name of the entry. For PostgreSQL it is the name that clients request.
     pub name: String,
+    /// PostgreSQL: what else clients may ask for.
+    pub aliases: Vec<String>,
     /// Its state.
     pub family: Family,
-    /// PostgreSQL: it takes all names that no other entry has. The server gets the name that the client sent.
+    /// PostgreSQL: whether the entry takes all names that no other entry has. The server gets the name that the client sent.
     pub takes_others: bool,
-    /// It was opened by the entry `*`, and clients reach it by that.
+    /// Whether the entry `*` opened it. Clients reach it through that entry.
     pub on_demand: bool,
-    /// The least part of the memory limit that it has, and the most, in bytes.
-    pub memory: (u64, u64),
 }
 
 impl Database {
+    /// Whether clients may ask for it by this name.
+    pub(crate) fn has_name(&self, name: &[u8]) -> bool {
+        self.name.as_bytes() == name || self.aliases.iter().any(|alias| alias.as_bytes() == name)
+    }
+
     /// Whether it has a change stream: the entry for any database has none, it opens others.
     pub fn has_stream(&self) -> bool {
         match &self.family {
@@ -112,14 +109,14 @@ pub struct Databases {
     query_log: Arc<QueryLog>,
     traces: Arc<Traces>,
     stop: Arc<StopRequest>,
-    /// Its drain is that of all databases.
+    /// Used for the drain of all databases.
     switches: Switches,
 }
 
-/// The database that a client has named.
+/// The database for a client's name.
 pub(crate) struct Routed {
     pub(crate) state: Arc<Pg>,
-    /// The name of the database at the server; None: that which the client sent.
+    /// Name of the database at the server. None: the name that the client sent.
     pub(crate) at_server: Option<String>,
 }
 
@@ -130,7 +127,7 @@ fn of_postgres(all: &[Database]) -> impl Iterator<Item = (&Database, &Arc<Pg>)> 
     })
 }
 
-/// The database that takes all other names; but the one that has another name here and this one at the same server, so that writes wait for the
+/// The database that takes all other names. But if a database of the same server has this name there, then that one, so that writes wait for the
 /// stream that updates its cache.
 fn by_name_at_server<'a>(all: &'a [Database], name: &[u8]) -> Option<(&'a Database, &'a Arc<Pg>)> {
     let others = of_postgres(all).find(|(database, _)| database.takes_others)?;
@@ -167,52 +164,62 @@ impl Databases {
         }
     }
 
-    /// The slow query log of all.
+    /// The slow query log of all databases.
     pub fn query_log(&self) -> &QueryLog {
         &self.query_log
     }
 
-    /// The spans of all.
+    /// The spans of all databases.
     pub fn traces(&self) -> &Arc<Traces> {
         &self.traces
     }
 
-    /// All of them, in the order of the configuration.
+    /// All databases in the order of the configuration.
     pub fn databases(&self) -> Arc<Vec<Database>> {
         self.all.load_full()
     }
 
-    /// Adds and removes databases. A PostgreSQL session of the database that takes all other names ends, once it is at rest, if the list now has its database:
-    /// its writes would not wait for the stream that updates that cache.
+    /// Adds and removes databases. A PostgreSQL session of the entry for other names ends at rest if the list now has its database: its writes would
+    /// not wait for the stream that updates this database's cache.
     pub fn change(&self, change: impl FnOnce(&[Database]) -> Vec<Database>) {
         {
             let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
             self.all.store(Arc::new(change(&self.databases())));
         }
-        for database in self.databases().iter() {
-            self.strays(database, Sessions::dismiss);
-        }
+        self.databases().iter().for_each(|database| self.dismiss_strays(database));
     }
 
-    /// The sessions of the PostgreSQL database that takes all other names, by the names of a database that has an entry of its own.
+    /// The sessions of the entry for other names whose database now has an entry of its own.
     fn strays(&self, database: &Database, mut each: impl FnMut(&Sessions, &str)) {
         let all = self.databases();
         let Some((_, others)) = of_postgres(&all).find(|(database, _)| database.takes_others) else { return };
         let Family::Postgres(pg) = &database.family else { return };
-        if database.takes_others || database.on_demand {
+        if database.takes_others {
             return;
         }
-        let at_server = &pg.own.upstream.conninfo().database;
-        let names = [Some(&database.name), Some(at_server).filter(|_| addresses(pg) == addresses(others))];
+        let at_server = Some(&pg.own.upstream.conninfo().database);
+        let at_server = at_server.filter(|_| addresses(pg) == addresses(others));
+        let names = database.aliases.iter().chain([&database.name]).chain(at_server);
         let own = &others.own.upstream.conninfo().database;
-        names.into_iter().flatten().filter(|name| *name != own).for_each(|name| each(&others.sessions, name));
+        names.filter(|name| *name != own).for_each(|name| each(&others.sessions, name));
     }
 
-    /// Whether sessions of this database are still open that began before it had an entry. Their writes do not wait for its stream.
+    /// Ends these sessions, each once it is at rest. Some may have been within their login when the list was changed.
+    pub fn dismiss_strays(&self, database: &Database) {
+        self.strays(database, Sessions::dismiss);
+    }
+
+    /// Whether sessions of this database are still open that began before it had an entry, or before it was opened. Their writes do not wait for its
+    /// stream.
     pub fn has_strays(&self, database: &Database) -> bool {
         let mut has_any = false;
         self.strays(database, |sessions, name| has_any |= sessions.has_any(name));
         has_any
+    }
+
+    /// Ends those of these sessions that are connections for replication.
+    pub fn kill_replication_strays(&self, database: &Database) {
+        self.strays(database, Sessions::kill_replication);
     }
 
     /// Ends these sessions at once.
@@ -220,7 +227,7 @@ impl Databases {
         self.strays(database, |sessions, name| sessions.kill_all(Some(name)));
     }
 
-    /// Whether sessions by this name belong to this state now.
+    /// Whether sessions with this name now belong to this state.
     pub(crate) fn leads_to(&self, name: &str, state: &Arc<Pg>) -> bool {
         let Some(Routed { state: now, .. }) = self.postgres(name.as_bytes()) else { return false };
         let all = self.databases();
@@ -228,15 +235,19 @@ impl Databases {
         Arc::ptr_eq(&now, state) || (now.own.on_demand.is_some() && is_opened())
     }
 
-    /// The PostgreSQL database that a client names; None: unknown.
+    /// The PostgreSQL database for a client's name. None if it is unknown.
     pub(crate) fn postgres(&self, name: &[u8]) -> Option<Routed> {
         let all = self.databases();
         let is_own = |database: &Database| !database.takes_others && !database.on_demand;
-        let named = |database: &&Database| is_own(database) && database.name.as_bytes() == name;
-        let database = of_postgres(&all).find(|(database, _)| named(database));
+        let database = of_postgres(&all).find(|(database, _)| is_own(database) && database.has_name(name));
         let (database, pg) = database.or_else(|| by_name_at_server(&all, name))?;
         let at_server = (!database.takes_others).then(|| pg.own.upstream.conninfo().database.clone());
         Some(Routed { state: pg.clone(), at_server })
+    }
+
+    /// All PostgreSQL databases.
+    pub(crate) fn all_of_postgres(&self) -> Vec<Arc<Pg>> {
+        of_postgres(&self.databases()).map(|(_, pg)| pg.clone()).collect()
     }
 
     /// One database of each PostgreSQL server.
@@ -255,11 +266,11 @@ impl Databases {
         of_postgres(&self.databases()).next().map(|(_, pg)| pg.clone())
     }
 
-    /// Reads the files of users and certificates again. Returns what cannot be used: the earlier stays in use.
+    /// Reads the files of users and certificates again. Returns the errors; a file with an error stays in use in its earlier form.
     pub fn reload_access(&self) -> Vec<AccessError> {
         let mut failures: Vec<AccessError> = Vec::new();
         for failure in self.databases().iter().flat_map(|database| database.family.reload_access()) {
-            // Files that they share fail for each of them.
+            // A file that several databases share fails for each of them.
             if !failures.iter().any(|other| other.to_string() == failure.to_string()) {
                 failures.push(failure);
             }
@@ -272,12 +283,12 @@ impl Databases {
         self.rules.set_failures_max(failures_max);
     }
 
-    /// The open sessions.
+    /// Number of open sessions.
     pub fn sessions(&self) -> u64 {
         self.databases().iter().map(|database| database.family.shared().metrics.sessions()).sum()
     }
 
-    /// Returns when a statement in any database has requested the end of the program; `at_once`: without a drain.
+    /// Returns when a statement in any database has requested the end of the program. `at_once`: without a drain.
     pub async fn stop_requested(&self, at_once: bool) {
         self.stop.made(at_once).await;
     }

@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::mysql::{self, MySql};
 use crate::server::access::Incoming;
 use crate::server::databases::Databases;
 
-/// Backlog of the kernel; less if `net.core.somaxconn` is. Beyond it a client retries after a second, waits without result for a MySQL server's
+/// Backlog of the kernel, which `net.core.somaxconn` may reduce. Beyond it a client retries after a second, waits without result for a MySQL server's
 /// handshake, or gets an error from a Unix socket. So it must hold all connections of an application.
 const BACKLOG: u32 = 65_535;
 /// Limit of connections that wait for one worker.
@@ -45,7 +45,7 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// Where the connections of an address lead.
+/// The target of an address's connections.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// To the PostgreSQL database that the client names.
@@ -62,7 +62,7 @@ impl Target {
         }
     }
 
-    /// Serves a connection in a task of its own. Each family has tasks of its own kind, so that a poll leads straight into the session.
+    /// Serves a connection in a task. Each family has tasks of its own type, so that a poll leads straight into the session.
     fn spawn(self, socket: Incoming, worker: usize, load: Arc<AtomicUsize>) {
         match self {
             Self::Postgres(databases) => freshet_net::spawn(async move {
@@ -96,8 +96,17 @@ pub struct Workers(Vec<Worker>);
 
 #[derive(Debug)]
 struct Worker {
-    queue: mpsc::Sender<(Incoming, Target)>,
+    queue: mpsc::Sender<Work>,
     load: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Session(Incoming, Target),
+    /// Dropped at the worker's next turn.
+    Turn {
+        _done: oneshot::Sender<()>,
+    },
 }
 
 impl Listener {
@@ -231,16 +240,28 @@ impl Workers {
     fn deal(&self, incoming: Incoming, target: Target) {
         let Some(worker) = self.0.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
         worker.load.fetch_add(1, Relaxed);
-        if worker.queue.try_send((incoming, target)).is_err() {
+        if worker.queue.try_send(Work::Session(incoming, target)).is_err() {
             worker.load.fetch_sub(1, Relaxed);
             tracing::warn!("a worker's queue is full: connection closed");
+        }
+    }
+
+    /// Returns after all workers have taken the next connection from their queues: never, if one is stuck.
+    pub async fn turn(&self) {
+        for worker in &self.0 {
+            let (done, turned) = oneshot::channel();
+            if worker.queue.send(Work::Turn { _done: done }).await.is_ok() {
+                let _ = turned.await;
+            } else {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
 
 impl Worker {
     fn start(at: usize) -> io::Result<Self> {
-        let (queue, mut incoming) = mpsc::channel::<(Incoming, Target)>(QUEUE_MAX);
+        let (queue, mut incoming) = mpsc::channel(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
         let worker_load = load.clone();
         // This runtime provides timers and name resolution.
@@ -254,8 +275,10 @@ impl Worker {
             };
             let _ = report.send(Ok(()));
             let error = worker.run(async move {
-                while let Some((socket, target)) = incoming.recv().await {
-                    target.spawn(socket, at, worker_load.clone());
+                while let Some(work) = incoming.recv().await {
+                    if let Work::Session(socket, target) = work {
+                        target.spawn(socket, at, worker_load.clone());
+                    }
                 }
             });
             tracing::error!(%error, "a worker has ended");

@@ -1,19 +1,19 @@
 //! Keeps the process within the memory limit, also after the limit has changed.
 //!
 //! The weight of the entries is not all the memory of the process. If large results replace small ones, every page still has some small ones, and the
-//! rest of the page is useless for large ones: this was measured as half of the entries' weight on top. Statements, buffers of connections and tables
-//! need memory, too. So the memory of the process is measured: the bytes that it has allocated since its start beyond the weight of the entries are
-//! subtracted from the limit, and entries get the rest. The measurement is frequent enough that little changes in between.
+//! rest of the page is useless for large ones. This was measured as half of the entries' weight in addition. Statements, buffers of connections and
+//! tables need memory, too. So the memory of the process is measured. The bytes that it has allocated since its start beyond the weight of the
+//! entries are subtracted from the limit, and entries get the rest. The measurement is frequent, so little changes in between.
 //!
 //! Empty pages stay resident until the allocator returns them, a fifth of a second later (`.cargo/config.toml`). Evicting entries because of them
 //! would only create more. But if results come and go continuously, so do these pages, and there are always about as many: their recent minimum is
 //! subtracted, too.
-//!
-//! Evicted entries leave holes first, and free a page only once most of its other entries are evicted as well: half of the entries would have to be
-//! evicted to reduce a small excess. New entries fill the holes. So there is a band around the limit in which nothing is done: growth ends a little
+//! Evicted entries leave holes first, and free a page only once most of its other entries are evicted as well. To reduce a small excess, half of the
+//! entries would have to be evicted. New entries fill the holes. So there is a band around the limit in which nothing is done. Growth ends a little
 //! below the limit, and entries are evicted only for an excess of a little above it.
 //!
-//! The memory of the process is measured as a whole. Several databases have parts of the limit ([`division`]), and of the overhead in proportion.
+//! The memory of the process is measured as a whole. Several databases have parts of the limit ([`division`]), and parts of the overhead in
+//! proportion.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ mod division;
 pub use division::Member;
 
 const EVERY: Duration = Duration::from_millis(100);
-/// Also measured whenever entries of this share of the limit were added: large results in place of small ones leave holes faster than the interval.
+/// The memory is also measured whenever entries of this share of the limit were added: large results in place of small ones leave holes faster than
+/// the interval.
 const FILLED_SHARE: u64 = 32;
 /// The width of the band below and above the limit, as a share of the limit.
 const BAND_SHARE: u64 = 32;
@@ -55,7 +56,7 @@ struct Overhead {
 }
 
 impl Overhead {
-    /// Bytes to subtract from this limit for this weight of entries; None: as before. `in_time`: [`EVERY`] has passed since the last such
+    /// Bytes to subtract from this limit for this weight of entries. None: no change. `in_time`: [`EVERY`] has passed since the last such
     /// measurement.
     fn look(&mut self, taken: Taken, entries: u64, limit: u64, in_time: bool) -> Option<u64> {
         if in_time {
@@ -74,6 +75,18 @@ impl Overhead {
 }
 
 impl Shared {
+    /// The least part of the memory limit that this database has, and the most that it may have, in bytes.
+    pub fn memory_bounds(&self) -> (u64, u64) {
+        (self.memory_bounds.min.load(Relaxed), self.memory_bounds.max.load(Relaxed))
+    }
+
+    /// Sets them; the division follows soon.
+    pub fn set_memory_bounds(&self, (min, max): (u64, u64)) {
+        self.memory_bounds.min.store(min, Relaxed);
+        self.memory_bounds.max.store(max, Relaxed);
+        self.settings.memory.changed.notify_one();
+    }
+
     /// Sets another limit of the process; returns the previous one. Entries above the limit are evicted soon.
     pub fn set_memory(&self, bytes: u64) -> u64 {
         let memory = &self.settings.memory;
@@ -92,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// An entry of this many bytes was added.
+    /// Notes that an entry of this many bytes was added.
     pub(crate) fn note_filled(&self, bytes: u64) {
         if self.filled.fetch_add(bytes, Relaxed) + bytes >= self.cache.limits().memory_bytes / FILLED_SHARE {
             self.filled.store(0, Relaxed);
@@ -106,8 +119,8 @@ impl Shared {
     }
 }
 
-/// Keeps the caches of all databases within the limit; never returns. `databases`: those that share it now. `taken`: the measured memory of the
-/// process, if available; otherwise the bytes of statements are subtracted.
+/// Keeps the caches of all databases within the limit; never returns. `databases` are those that share it now. `taken` is the measured memory of the
+/// process, if available. Otherwise the bytes of statements are subtracted.
 pub async fn keep_memory(
     memory: Arc<ProcessMemory>,
     databases: impl Fn() -> Vec<Member>,
@@ -134,7 +147,7 @@ pub async fn keep_memory(
                 shared.cache.set_overhead(bytes);
             }
             while !shared.cache.make_room() {
-                // Lets the change stream run in between.
+                // The change stream may run in between.
                 tokio::task::yield_now().await;
             }
         }

@@ -1,9 +1,9 @@
 //! Limits the connections that have not logged in.
 //!
-//! They cost memory and are not authenticated. If there are too many, the oldest is closed. Refusing the newest instead would let a flood of silent
-//! connections lock out all clients until their login times out, whereas a legitimate login takes only a few milliseconds. This holds until the
-//! client has named its user. After that the login waits for the database, which takes long if all connections of an application log in at once, so
-//! many more connections may be in this state.
+//! Connections without a login cost memory and are not authenticated. If there are too many, the oldest is closed. Refusing the newest instead would
+//! let a flood of silent connections lock out all clients until their login times out, whereas a legitimate login takes only a few milliseconds. This
+//! is so until the client has named its user. Then the login waits for the database. This takes long if all connections of an application log in at
+//! once, so many more connections may be in this state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ pub(crate) struct PreAuthLimit {
 }
 
 impl PreAuthLimit {
-    /// Smaller if the process may open few files.
+    /// The limits are lower if the process may open few files.
     pub(crate) fn new(files_max: usize) -> Self {
         Self {
             silent: Places::new(SILENT_MAX.min(files_max / 4)),
@@ -31,7 +31,7 @@ impl PreAuthLimit {
         }
     }
 
-    /// Runs a login, from its first byte to its end; None if it was evicted.
+    /// Runs a login, from its first byte to its end. None if it was evicted.
     pub(crate) async fn login<T>(&self, login: impl Future<Output = T>) -> Option<T> {
         unless_evicted(self.all.enter(), login).await
     }
@@ -75,7 +75,7 @@ struct Ticket {
 }
 
 impl Places {
-    /// At most this many, and at least one.
+    /// Allows this many connections, and at least one.
     fn new(connections_max: usize) -> Self {
         Self { connections_max, waiting: Arc::default() }
     }
@@ -112,7 +112,7 @@ impl Drop for Ticket {
 }
 
 fn with<T>(waiting: &Mutex<Waiting>, work: impl FnOnce(&mut Waiting) -> T) -> T {
-    // The data is consistent after each call.
+    // The data are consistent after each call.
     work(&mut waiting.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -1,8 +1,8 @@
-//! The slow query log, in the form of Percona Server, which pt-query-digest and PMM's Query Analytics read.
+//! The slow query log in the form of Percona Server, which pt-query-digest and PMM's Query Analytics read.
 //!
-//! A worker writes nothing. It compares how long a statement took with the threshold, which is infinite while there is no log and no span
-//! ([`crate::server::traces`]), and hands what is to be logged to a thread of the log's own, through a queue of bounded length. What finds the queue full is counted and left out: the log must
-//! not slow the sessions down. The texts are those of the normalized queries, without literals.
+//! A worker writes nothing. It compares the duration of a statement with the threshold, which is infinite without a log and without spans
+//! ([`crate::server::traces`]). It passes a statement to be logged to the log's thread, through a queue of bounded length. If the queue is full, the
+//! statement is counted and dropped: the log must not slow the sessions down. The texts are normalized queries, without literals.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -44,22 +44,33 @@ pub(crate) struct Record {
     pub(crate) hit: Option<usize>,
 }
 
+/// A statement on its way to the file.
+#[derive(Debug)]
+struct Logged {
+    at: SystemTime,
+    /// It stands for so many.
+    every: u64,
+    record: Record,
+}
+
 /// The log.
 #[derive(Debug)]
 pub struct QueryLog {
-    /// What takes less is not looked at.
+    /// Faster statements are ignored.
     threshold: AtomicU64,
-    /// What takes less is not logged.
+    /// Faster statements are not logged.
     logged_from: AtomicU64,
-    /// All statements are looked at, for their spans.
+    /// Whether all statements are looked at, for their spans.
     for_spans: AtomicBool,
+    /// All statements are looked at, since a rule may want them in the log.
+    for_rules: AtomicBool,
     /// One of so many is logged.
-    every: Arc<AtomicU64>,
+    every: AtomicU64,
     seen: AtomicU64,
-    queue: OnceLock<SyncSender<(SystemTime, Record)>>,
+    queue: OnceLock<SyncSender<Logged>>,
     dropped: AtomicU64,
     logged: AtomicU64,
-    /// The file is to be opened anew.
+    /// Whether the file is to be reopened.
     reopens: Arc<AtomicBool>,
 }
 
@@ -69,7 +80,8 @@ impl Default for QueryLog {
             threshold: AtomicU64::new(Nanos::MAX),
             logged_from: AtomicU64::new(Nanos::MAX),
             for_spans: AtomicBool::new(false),
-            every: Arc::new(AtomicU64::new(1)),
+            for_rules: AtomicBool::new(false),
+            every: AtomicU64::new(1),
             seen: AtomicU64::new(0),
             queue: OnceLock::new(),
             dropped: AtomicU64::new(0),
@@ -80,19 +92,19 @@ impl Default for QueryLog {
 }
 
 impl QueryLog {
-    /// Begins to write to a file, which is created if it does not exist, with rights for its owner alone.
+    /// Begins to write to a file. If it does not exist, it is created with rights for its owner only.
     pub fn start(&self, path: PathBuf) -> io::Result<()> {
         let file = open(&path)?;
         let (queue, records) = sync_channel(QUEUE_MAX);
-        let (reopens, every) = (self.reopens.clone(), self.every.clone());
-        let writer = move || write(&records, (&path, file), &reopens, &every);
+        let reopens = self.reopens.clone();
+        let writer = move || write(&records, (&path, file), &reopens);
         std::thread::Builder::new().name("query-log".to_owned()).spawn(writer)?;
-        // Nothing else starts it.
+        // No other call sets the queue.
         let _ = self.queue.set(queue);
         Ok(())
     }
 
-    /// Logs statements that take at least so long, one of so many.
+    /// Logs statements that take at least this long: a share of them.
     pub fn set(&self, threshold: Nanos, share: f64) {
         let every = if share > 0.0 {
             Duration::try_from_secs_f64((1.0 / share).round()).unwrap_or(Duration::MAX)
@@ -105,50 +117,59 @@ impl QueryLog {
         self.set_threshold();
     }
 
-    /// Looks at all statements from here on, for their spans.
+    /// Looks at all statements from now on, for their spans.
     pub fn look_at_all(&self) {
         self.for_spans.store(true, Relaxed);
         self.set_threshold();
     }
 
+    /// Whether a rule may want statements in the log that did not take long.
+    pub(crate) fn look_for_rules(&self, looks: bool) {
+        self.for_rules.store(looks && self.queue.get().is_some(), Relaxed);
+        self.set_threshold();
+    }
+
+    pub(crate) fn looks_for_rules(&self) -> bool {
+        self.for_rules.load(Relaxed)
+    }
+
     fn set_threshold(&self) {
-        let threshold = if self.for_spans.load(Relaxed) { 0 } else { self.logged_from.load(Relaxed) };
+        let looks_at_all = self.for_spans.load(Relaxed) || self.looks_for_rules();
+        let threshold = if looks_at_all { 0 } else { self.logged_from.load(Relaxed) };
         self.threshold.store(threshold, Relaxed);
     }
 
-    /// Opens the file anew: it may have been renamed.
+    /// Reopens the file, which may have been renamed.
     pub fn reopen(&self) {
         self.reopens.store(true, Relaxed);
     }
 
-    /// Whether a statement that took so long may be logged or have a span.
+    /// Whether a statement of this duration may be logged or have a span.
     pub(crate) fn wants(&self, took: Nanos) -> bool {
         took >= self.threshold.load(Relaxed)
     }
 
-    /// Logs a statement, if it took long enough and is one of the sample.
-    pub(crate) fn note(&self, took: Nanos, record: impl FnOnce() -> Record) {
-        if took < self.logged_from.load(Relaxed) {
-            return;
-        }
-        let every = self.every.load(Relaxed);
-        if !self.seen.fetch_add(1, Relaxed).is_multiple_of(every) {
+    /// Logs a statement, if it took long enough and is one of the sample, or if a rule wants it in the log.
+    pub(crate) fn note(&self, took: Nanos, by_rule: bool, record: impl FnOnce() -> Record) {
+        let every = if by_rule { 1 } else { self.every.load(Relaxed) };
+        let is_sampled = || self.seen.fetch_add(1, Relaxed).is_multiple_of(every);
+        if !by_rule && (took < self.logged_from.load(Relaxed) || !is_sampled()) {
             return;
         }
         let Some(queue) = self.queue.get() else { return };
-        if queue.try_send((SystemTime::now(), record())).is_ok() {
+        if queue.try_send(Logged { at: SystemTime::now(), every, record: record() }).is_ok() {
             self.logged.fetch_add(1, Relaxed);
         } else if self.dropped.fetch_add(1, Relaxed) == 0 {
             tracing::warn!("the query log is not written as fast as statements come: some are left out");
         }
     }
 
-    /// Statements that were logged.
+    /// Number of logged statements.
     pub fn logged(&self) -> u64 {
         self.logged.load(Relaxed)
     }
 
-    /// Statements that were left out, since they came faster than they were written.
+    /// Number of statements that were dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
@@ -159,23 +180,18 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Writes until the queue is gone.
-fn write(
-    records: &Receiver<(SystemTime, Record)>,
-    (path, file): (&Path, File),
-    reopens: &AtomicBool,
-    every: &AtomicU64,
-) {
+fn write(records: &Receiver<Logged>, (path, file): (&Path, File), reopens: &AtomicBool) {
     let mut out = BufWriter::new(file);
     loop {
         let next = match records.try_recv() {
             Err(TryRecvError::Empty) => {
-                // Nobody waits for it: what is lost with a full disk is lost.
+                // A write error is ignored: what does not fit on a full disk is lost.
                 let _ = out.flush();
                 records.recv().ok()
             }
             next => next.ok(),
         };
-        let Some((at, record)) = next else { return };
+        let Some(logged) = next else { return };
         if reopens.swap(false, AcqRel) {
             let _ = out.flush();
             match open(path) {
@@ -183,30 +199,30 @@ fn write(
                 Err(error) => tracing::error!("{}: {error}", path.display()),
             }
         }
-        let _ = out.write_all(text(at, &record, every.load(Relaxed)).as_bytes());
+        let _ = out.write_all(text(&logged).as_bytes());
     }
 }
 
-/// A word in a line of the log: nothing in it ends the word or the line.
+/// A word in a line of the log. No character in it ends the word or the line.
 fn word(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || matches!(c, '[' | ']' | ' ') { '_' } else { c }).collect()
 }
 
-fn text(at: SystemTime, record: &Record, every: u64) -> String {
+fn text(Logged { at, every, record }: &Logged) -> String {
     let Record { who, query, took, hit } = record;
-    let moment = Moment::of(at);
+    let moment = Moment::of(*at);
     let Moment { year, month, day, hour, minute, second, micros } = moment;
     let (user, database) = (word(&who.user), word(&who.database));
     let address = who.address.map(|address| address.to_string()).unwrap_or_default();
     let host = if who.address.is_some() { "" } else { "localhost" };
     let seconds = *took as f64 / 1e9;
     let sent = hit.map(|bytes| format!("# Bytes_sent: {bytes}\n")).unwrap_or_default();
-    // Readers multiply by it.
+    // Readers multiply by the rate.
     let rate =
-        if every > 1 { format!("# Log_slow_rate_type: query  Log_slow_rate_limit: {every}\n") } else { String::new() };
+        if *every > 1 { format!("# Log_slow_rate_type: query  Log_slow_rate_limit: {every}\n") } else { String::new() };
     let is_hit = if hit.is_some() { "Yes" } else { "No" };
     let unix = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    // A line of its own that begins with # would be taken for the log's.
+    // A line that begins with # would be taken for a comment of the log.
     let statement = query.text.replace(['\n', '\r'], " ");
     format!(
         "# Time: {year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z\n\

@@ -1,9 +1,9 @@
 //! Measures delays of threads that wait for a processor.
 //!
 //! The main thread renews the lease and applies the change stream, with the database's answers. If the main thread or the database gets no processor,
-//! nothing is served from the cache, and nothing else shows the cause: the sessions' threads may run as usual, and the machine may be idle. So a
-//! timer of the main thread measures its delay, and log-end probes are timed. Both delays were seen on Linux 6.18 with
-//! `kernel.sched_autogroup_enabled`, up to 7 s (docs/experiments/2026-11-26-threads-that-wait-for-a-processor.md).
+//! nothing is served from the cache. Nothing else shows the cause: the sessions' threads may run as usual, and the machine may be idle. So a timer of
+//! the main thread measures its delay, and log-end probes are timed. Both delays were seen on Linux 6.18 with `kernel.sched_autogroup_enabled`, up to
+//! 7 s (docs/experiments/2026-11-26-threads-that-wait-for-a-processor.md).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const NOT_LATE: Duration = Duration::from_millis(20);
 /// The normal time of a log-end probe, also to a distant server.
 const PROBE_NOT_LATE: Duration = Duration::from_millis(200);
-/// A delay of this length is logged, and at most once in this interval.
+/// A delay of this length is logged, at most once in this interval.
 const TELL: Duration = Duration::from_millis(500);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
@@ -67,7 +67,7 @@ impl SchedulingDelay {
         self.probes.seconds()
     }
 
-    /// A log-end probe took this long.
+    /// Notes the duration of a log-end probe.
     pub(crate) fn read_in(&self, nanos: Nanos) {
         if let Some(late) = Duration::from_nanos(nanos).checked_sub(PROBE_NOT_LATE) {
             self.probes.add(late, "the database, or the network, was late to tell the end of the log");

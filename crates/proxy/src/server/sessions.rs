@@ -1,14 +1,14 @@
-//! The open sessions: what an operator is shown of them, and what is ordered of them from outside.
+//! The open sessions: what an operator sees of them, and the orders that an operator gives them.
 //!
-//! A session runs on its worker's thread and is asked nothing. It has a [`Link`] to the list, registered at its start. An operator's order is
-//! a bit in the link, which the session reads where it looks for messages; its task is woken to see it. So an order costs a session one load of a
-//! byte that nobody writes. The list has a lock, which sessions take at their start and at their end only.
+//! A session runs on its worker's thread and is never queried. It has a [`Link`] in the list, registered at its start. An operator's order is a bit
+//! in the link. The session reads the bits where it looks for messages, and its task is woken for them. So an order costs a session one load of a
+//! byte that is seldom written. The list has a lock, which sessions take only at their start and at their end.
 //!
-//! **PAUSE.** A session that has nothing to finish reads no more of its client, and says so in its link. PAUSE is complete when all sessions of the
-//! database have said it.
+//! **PAUSE.** A session that has nothing to finish stops reading from its client and says so in its link. PAUSE is complete when all sessions of the
+//! database have done so.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
@@ -19,35 +19,39 @@ use std::task::{Poll, Waker};
 use std::time::SystemTime;
 
 use freshet_types::Nanos;
-use tokio::sync::Notify;
+use freshet_wire::postgres::startup::Replication;
 
-/// The session is to end at once.
+use crate::server::pauses::Pauses;
+
+/// The session ends at once.
 const KILLED: u8 = 1;
-/// It is to read no new statement.
+/// The session reads no new statement.
 const PAUSED: u8 = 2;
-/// It has not looked since its last order.
+/// The session has not looked since its last order.
 const NEWS: u8 = 4;
-/// It is to end as soon as it is at rest.
+/// The session ends as soon as it is at rest.
 const LEAVING: u8 = 8;
+/// The session sends nothing to the server.
+const HELD: u8 = 16;
 
-/// The number of the last session of this process. Numbers differ between databases, too: an operator names a session by its number alone.
+/// The number of the last session of this process. Numbers are unique over all databases, since an operator names a session by its number alone.
 static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
-/// What a session is.
+/// The facts about a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     pub(crate) user: String,
     pub(crate) database: String,
-    /// As of its login.
+    /// The name at its login.
     pub(crate) application_name: String,
-    /// A session of the console, which has no server.
+    /// Whether it is a session of the console, which has no server.
     pub(crate) console: bool,
-    pub(crate) replication: bool,
+    pub(crate) replication: Replication,
     /// The addresses of both ends of its client's connection; None: a Unix socket.
     pub(crate) client: Option<(SocketAddr, SocketAddr)>,
-    /// The same of its server's.
+    /// The addresses of both ends of the server's connection.
     pub(crate) server: Option<(SocketAddr, SocketAddr)>,
-    /// The client uses TLS, the server does.
+    /// Whether the client uses TLS, and whether the server does.
     pub(crate) tls: (bool, bool),
 }
 
@@ -58,17 +62,19 @@ pub(crate) struct Link {
     pub(crate) about: About,
     pub(crate) since: SystemTime,
     orders: AtomicU8,
-    /// It reads no more of its client, and its server has nothing to do.
+    /// Whether it has stopped reading from its client, and its server has nothing to do.
     parked: AtomicBool,
     waker: Mutex<Option<Waker>>,
-    /// Bytes that have come from the client, and from the server.
+    /// Bytes received from the client, and from the server.
     traffic: [AtomicU64; 2],
-    /// MySQL and MariaDB: the digest of the statement that the server executes (0: not known), and since when; 0: none.
+    /// The digest of the statement that the server executes (0: not known), and since when; 0: none.
     running: [AtomicU64; 2],
+    /// As the server's last answer said.
+    in_transaction: AtomicBool,
 }
 
 impl Link {
-    /// Has the current task woken by orders, as long as it lives.
+    /// Lets orders wake the current task, as long as it lives.
     pub(crate) async fn enlist(&self) {
         std::future::poll_fn(|cx| {
             *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
@@ -90,12 +96,12 @@ impl Link {
         self.orders.load(Acquire) & order != 0
     }
 
-    /// Whether it has any order, or has not looked since the last.
+    /// Whether it has an order, or has not looked since the last one.
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.load(Acquire) != 0
     }
 
-    /// An order has come since this was last asked.
+    /// Whether an order has come since the last call.
     pub(crate) fn take_news(&self) -> bool {
         self.has(NEWS) && self.orders.fetch_and(!NEWS, AcqRel) & NEWS != 0
     }
@@ -108,38 +114,84 @@ impl Link {
         self.has(PAUSED)
     }
 
+    /// Whether there may be a reason to read no new statement.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.has(PAUSED | HELD)
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.has(HELD)
+    }
+
+    /// The session's own order: it runs a statement with a time limit ([`crate::session::time_limit`]).
+    pub(crate) fn hold(&self) {
+        self.orders.fetch_or(HELD, AcqRel);
+    }
+
+    /// It is not held any more.
+    pub(crate) fn let_go(&self) {
+        self.order(0, HELD);
+    }
+
     pub(crate) fn is_leaving(&self) -> bool {
         self.has(LEAVING)
     }
 
-    /// The session is to end as soon as it is at rest.
+    /// Ends the session as soon as it is at rest.
     pub(crate) fn dismiss(&self) {
         self.order(LEAVING, 0);
     }
 
-    /// The session has nothing to finish, and reads no more of its client; or else it goes on.
+    /// Notes whether the session has nothing to finish and has stopped reading from its client.
     pub(crate) fn set_parked(&self, parked: bool) {
         self.parked.store(parked, Release);
     }
 
-    /// So many bytes have come from the client and from the server in all.
+    /// Notes the bytes received so far from the client and from the server.
     pub(crate) fn note_traffic(&self, client: u64, server: u64) {
         let [from_client, from_server] = &self.traffic;
         from_client.store(client, Relaxed);
         from_server.store(server, Relaxed);
     }
 
-    /// The server executes a statement with this digest since this time.
+    /// Notes that the server executes a statement with this digest since this time.
     pub(crate) fn begin_running(&self, digest: u64, now: Nanos) {
         let [statement, since] = &self.running;
         statement.store(digest, Relaxed);
         since.store(now, Relaxed);
     }
 
-    /// The server has answered.
+    /// The statement that the server executes has this digest.
+    pub(crate) fn name_running(&self, digest: u64) {
+        let [statement, _] = &self.running;
+        statement.store(digest, Relaxed);
+    }
+
+    /// The server has answered all statements.
     pub(crate) fn end_running(&self) {
         let [_, since] = &self.running;
         since.store(0, Relaxed);
+    }
+
+    /// A transaction is open, or none is.
+    pub(crate) fn note_transaction(&self, is_open: bool) {
+        self.in_transaction.store(is_open, Relaxed);
+    }
+
+    /// What the session does, in the words of `pg_stat_activity`, or what it is.
+    pub(crate) fn state(&self) -> &'static str {
+        if self.about.console {
+            return "console";
+        }
+        if self.about.replication != Replication::No {
+            return "replication";
+        }
+        match (self.running().is_some(), self.in_transaction.load(Relaxed)) {
+            (true, _) => "active",
+            (false, true) => "idle in transaction",
+            (false, false) if self.is_paused() => "paused",
+            (false, false) => "idle",
+        }
     }
 
     /// The digest of the statement that the server executes, and since when. A moment later it may be another one.
@@ -148,7 +200,7 @@ impl Link {
         (since > 0).then_some((statement, since))
     }
 
-    /// Returns when the session is killed. For tasks that wait for nothing that looks at orders.
+    /// Returns when the session is killed. For tasks that do not look at orders while they wait.
     pub(crate) async fn killed(&self) {
         std::future::poll_fn(|cx| {
             *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
@@ -161,22 +213,14 @@ impl Link {
 #[derive(Debug, Default)]
 struct Open {
     sessions: BTreeMap<u64, Arc<Link>>,
-    /// How many sessions have begun, and how many were open at once at most.
+    /// Number of sessions that have begun, and the largest number open at once.
     begun: u64,
     most: usize,
-    /// All databases are paused.
-    all_paused: bool,
-    /// These are.
-    paused: BTreeSet<String>,
     /// Bytes from clients and from servers of the sessions that have ended.
     ended: [u64; 2],
 }
 
 impl Open {
-    fn is_paused(&self, database: &str) -> bool {
-        self.all_paused || self.paused.contains(database)
-    }
-
     /// The sessions of a database, or of all, but those of the console.
     fn clients(&self, database: Option<&str>) -> impl Iterator<Item = &Arc<Link>> {
         let is_of = move |link: &&Arc<Link>| !link.about.console && database.is_none_or(|d| d == link.about.database);
@@ -188,7 +232,7 @@ impl Open {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     open: Mutex<Open>,
-    resumed: Notify,
+    pub(crate) pauses: Arc<Pauses>,
 }
 
 /// Removes its session from the list when it is dropped.
@@ -209,6 +253,11 @@ impl Drop for Listed<'_> {
 }
 
 impl Sessions {
+    /// None, of an instance with these pauses.
+    pub(crate) fn new(pauses: Arc<Pauses>) -> Self {
+        Self { open: Mutex::default(), pauses }
+    }
+
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,7 +266,7 @@ impl Sessions {
     pub(crate) fn begin(&self, about: About) -> Listed<'_> {
         let mut open = self.open();
         open.begun += 1;
-        let paused = !about.console && open.is_paused(&about.database);
+        let paused = !about.console && self.pauses.include(&about.database);
         let link = Arc::new(Link {
             id: LAST_ID.fetch_add(1, Relaxed) + 1,
             about,
@@ -227,18 +276,19 @@ impl Sessions {
             waker: Mutex::default(),
             traffic: Default::default(),
             running: Default::default(),
+            in_transaction: AtomicBool::new(false),
         });
         open.sessions.insert(link.id, link.clone());
         open.most = open.most.max(open.sessions.len());
         Listed { sessions: self, link }
     }
 
-    /// All of them, the oldest first.
+    /// All sessions, the oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Link>> {
         self.open().sessions.values().cloned().collect()
     }
 
-    /// How many each user has, those with most first. Beyond so many users the others are counted together, under `(others)`.
+    /// Number of sessions of each user, the users with most first. Users beyond `max` are counted together, as `(others)`.
     pub(crate) fn by_user(&self, max: usize) -> Vec<(String, u64)> {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         for link in self.open().clients(None) {
@@ -251,17 +301,17 @@ impl Sessions {
         counts
     }
 
-    /// How many there were.
+    /// Number of sessions so far.
     pub(crate) fn begun(&self) -> u64 {
         self.open().begun
     }
 
-    /// How many were open at once at most.
+    /// The largest number of sessions open at once.
     pub(crate) fn most(&self) -> u64 {
         self.open().most as u64
     }
 
-    /// Bytes that have come from clients and from servers.
+    /// Bytes received from clients and from servers.
     pub(crate) fn traffic(&self) -> [u64; 2] {
         let open = self.open();
         let mut sums = open.ended;
@@ -273,20 +323,26 @@ impl Sessions {
         sums
     }
 
-    /// Ends a session; false: there is none of this number.
+    /// Ends a session. False if no session has this number.
     pub(crate) fn kill(&self, id: u64) -> bool {
         let link = self.open().sessions.get(&id).cloned();
         link.inspect(|link| link.order(KILLED, 0)).is_some()
     }
 
-    /// Ends all sessions of a database, or of all. Those of the console stay.
+    /// Ends all sessions of a database, or of all databases. Sessions of the console stay.
     pub(crate) fn kill_all(&self, database: Option<&str>) {
         self.open().clients(database).for_each(|link| link.order(KILLED, 0));
     }
 
     /// Ends the sessions of a database, each as soon as it is at rest.
     pub(crate) fn dismiss(&self, database: &str) {
-        self.open().clients(Some(database)).for_each(|link| link.dismiss());
+        self.open().clients(Some(database)).filter(|link| !link.is_leaving()).for_each(|link| link.dismiss());
+    }
+
+    /// Ends the connections for replication of a database. They are never at rest.
+    pub(crate) fn kill_replication(&self, database: &str) {
+        let is_it = |link: &&Arc<Link>| link.about.replication != Replication::No;
+        self.open().clients(Some(database)).filter(is_it).for_each(|link| link.order(KILLED, 0));
     }
 
     /// Whether the database has a session.
@@ -296,56 +352,21 @@ impl Sessions {
 
     // --- pausing -------------------------------------------------------------------------------------------
 
-    /// Pauses a database, or all. The orders are given under the lock, so that those of a RESUME at the same moment come all before or all behind.
-    pub(crate) fn pause(&self, database: Option<&str>) {
-        let mut open = self.open();
-        match database {
-            Some(database) => _ = open.paused.insert(database.to_owned()),
-            None => open.all_paused = true,
-        }
-        open.clients(database).for_each(|link| link.order(PAUSED, 0));
-    }
-
-    /// Ends the pause of a database, or of all; false: there was none.
-    pub(crate) fn resume(&self, database: Option<&str>) -> bool {
-        let mut open = self.open();
-        let was_paused = match database {
-            Some(database) => open.paused.remove(database),
-            // Those that were paused by name stay so, as in PgBouncer.
-            None => std::mem::take(&mut open.all_paused),
-        };
-        let goes_on = |link: &&Arc<Link>| !open.is_paused(&link.about.database);
-        open.clients(database).filter(goes_on).for_each(|link| link.order(0, PAUSED));
-        drop(open);
-        self.resumed.notify_waiters();
-        was_paused
-    }
-
-    /// Whether all databases are paused.
-    pub(crate) fn is_all_paused(&self) -> bool {
-        self.open().all_paused
-    }
-
-    /// Whether the database is paused.
-    pub(crate) fn is_paused(&self, database: &str) -> bool {
-        self.open().is_paused(database)
-    }
-
-    /// Whether all sessions of the paused database, or of all, have nothing to finish. A connection for replication is not waited for.
-    pub(crate) fn is_at_rest(&self, database: Option<&str>) -> bool {
-        self.open().clients(database).all(|link| link.about.replication || link.parked.load(Acquire))
-    }
-
-    /// Returns when the database is not paused.
-    pub(crate) async fn resumed(&self, database: &str) {
-        loop {
-            let mut resumed = std::pin::pin!(self.resumed.notified());
-            resumed.as_mut().enable();
-            if !self.is_paused(database) {
-                return;
+    /// A database, or all, was paused, or the pause was ended: orders the sessions accordingly. The orders are given under the lock, by the pauses of this
+    /// moment, so that those of a PAUSE and a RESUME at the same time agree with what is in force.
+    pub(crate) fn follow_pauses(&self, database: Option<&str>) {
+        for link in self.open().clients(database) {
+            if self.pauses.include(&link.about.database) {
+                link.order(PAUSED, 0);
+            } else {
+                link.order(0, PAUSED);
             }
-            resumed.await;
         }
+    }
+
+    /// Whether all sessions of the paused database, or of all, have nothing to finish. Connections for replication do not count.
+    pub(crate) fn is_at_rest(&self, database: Option<&str>) -> bool {
+        self.open().clients(database).all(|link| link.about.replication != Replication::No || link.parked.load(Acquire))
     }
 }
 
@@ -363,22 +384,26 @@ mod tests {
         let (a, b) = (sessions.begin(about("a")), sessions.begin(about("b")));
         let console = sessions.begin(About { console: true, ..about("a") });
         assert!(!a.link.take_news());
-        sessions.pause(Some("a"));
+        let pause = |database| {
+            sessions.pauses.begin(database);
+            sessions.follow_pauses(database);
+        };
+        let resume = |database| {
+            let was_paused = sessions.pauses.end(database);
+            sessions.follow_pauses(database);
+            was_paused
+        };
+        pause(Some("a"));
         assert!(a.link.is_paused() && a.link.take_news() && !a.link.take_news());
         assert!(!b.link.is_paused() && !console.link.is_paused());
         assert!(!sessions.is_at_rest(Some("a")) && sessions.begin(about("a")).link.is_paused());
+        assert!(Sessions::new(sessions.pauses.clone()).begin(about("a")).link.is_paused(), "of another database");
         a.link.set_parked(true);
         assert!(sessions.is_at_rest(Some("a")) && !sessions.is_at_rest(None));
-        sessions.pause(None);
+        pause(None);
         assert!(b.link.is_paused() && !sessions.is_at_rest(Some("a")), "each order is answered anew");
-        assert!(sessions.resume(Some("a")) && a.link.is_paused(), "all databases are still paused");
-        assert!(
-            !sessions.resume(Some("a"))
-                && sessions.resume(None)
-                && !a.link.is_paused()
-                && !b.link.is_paused()
-                && !sessions.resume(None)
-        );
+        assert!(resume(Some("a")) && a.link.is_paused(), "all databases are still paused");
+        assert!(!resume(Some("a")) && resume(None) && !a.link.is_paused() && !b.link.is_paused() && !resume(None));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 const AFTER_DRAIN: u8 = 1;
 const AT_ONCE: u8 = 2;
 
-/// A request, if there is one. All databases share it.
+/// The request to stop, if there is one. All databases share it.
 #[derive(Debug, Default)]
 pub struct StopRequest {
     requested: AtomicU8,
@@ -18,13 +18,13 @@ pub struct StopRequest {
 }
 
 impl StopRequest {
-    /// Requests the end of the program, at once or after a drain.
+    /// Requests the end of the program: at once, or after a drain.
     pub(crate) fn make(&self, at_once: bool) {
         self.requested.fetch_max(if at_once { AT_ONCE } else { AFTER_DRAIN }, AcqRel);
         self.made.notify_waiters();
     }
 
-    /// Returns when it is requested; `at_once`: without a drain.
+    /// Returns when the end is requested. `at_once`: without a drain.
     pub async fn made(&self, at_once: bool) {
         loop {
             let mut made = std::pin::pin!(self.made.notified());

@@ -4,7 +4,7 @@
 //! from the cache. The change stream is applied meanwhile: entries stay valid, and the cache need not be flushed when it is switched on again.
 //!
 //! A drain must also wake sessions that wait for their client. A session registers once, at its start, and its registration is valid for the lifetime
-//! of its task. So a request polls, locks or awaits nothing for it, but only reads the flag.
+//! of its task. So a statement polls, locks or awaits nothing for this; it only reads the flag.
 
 use std::pin::Pin;
 use std::sync::atomic::{
@@ -48,7 +48,7 @@ impl Switches {
         self.draining.load(Acquire)
     }
 
-    /// The drain has taken too long: a session within a transaction ends as soon as no statement of it runs.
+    /// Ends the time for the drain: a session within a transaction ends as soon as no statement of it runs.
     pub fn close(&self) {
         self.closing.store(true, Release);
         self.close.notify_waiters();
@@ -68,8 +68,8 @@ impl Switches {
         }
     }
 
-    /// Wakes the current task once when the drain begins, and once when its time is over, as long as the value lives. The task must check
-    /// [`Self::is_draining`] itself, also before its first wait.
+    /// Wakes the current task when the drain begins and when its time is over, as long as the value lives. The task must check [`Self::is_draining`]
+    /// itself, also before its first wait.
     pub(crate) async fn enlist(&self) -> [Pin<Box<Notified<'_>>>; 2] {
         let mut wakers = [Box::pin(self.drain.notified()), Box::pin(self.close.notified())];
         std::future::poll_fn(|cx| {

@@ -1,9 +1,9 @@
 //! Spans of statements, for OpenTelemetry.
 //!
-//! A statement has a span if the comment of its text says that the application records its trace ([`TraceParent`]), or if it went to the database
-//! and is drawn. What costs time happens elsewhere: a session compares how long the statement took with the threshold of
-//! [`crate::server::query_log::QueryLog`], which is 0 while there are spans, and puts the span into a queue of bounded length. The exporter, in a
-//! thread of its own, takes it from there. What finds the queue full is counted and left out.
+//! A statement has a span if the comment in its text says that the application records its trace ([`TraceParent`]). A statement that went to the
+//! database may also be drawn. The session compares the duration of the statement with the threshold of [`crate::server::query_log::QueryLog`], which
+//! is 0 while there are spans, and puts the span into a queue of bounded length. A separate thread exports it. If the queue is full, the span is
+//! counted and dropped.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,17 +17,17 @@ use freshet_types::{Dialect, Nanos};
 use crate::server::query_log::Who;
 use crate::statement::registry::NormalizedQuery;
 
-/// Spans that wait to be exported.
+/// The most spans that wait to be exported.
 const QUEUE_MAX: usize = 4096;
 
 /// Who answered a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsweredBy {
-    /// The cache, with so many bytes.
+    /// The cache, with this many bytes.
     Hit(usize),
     /// The database, to be cached.
     Fill,
-    /// The database; the label of the reason.
+    /// The database, with the label of the reason.
     Pass(&'static str),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) parent: Option<TraceParent>,
 }
 
-/// The session of a span, and where the session leads.
+/// The session of a span, and its server.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) who: Who,
@@ -54,29 +54,29 @@ pub(crate) struct Origin {
 pub struct Span {
     /// The trace.
     pub trace: [u8; 16],
-    /// Its own number.
+    /// The number of the span.
     pub id: [u8; 8],
-    /// The application's span; None: there is none.
+    /// The application's span. None if there is none.
     pub parent: Option<[u8; 8]>,
     /// Its end.
     pub end: SystemTime,
     /// Its length.
     pub took: Duration,
-    /// Who answered.
+    /// Who answered the statement.
     pub answered_by: AnsweredBy,
-    /// The answer is an error.
+    /// Whether the answer is an error.
     pub has_failed: bool,
     origin: Origin,
     query: Arc<NormalizedQuery>,
 }
 
 impl Span {
-    /// The database server's kind.
+    /// The kind of the database server.
     pub fn dialect(&self) -> Dialect {
         self.origin.dialect
     }
 
-    /// The database that the session is in; empty: none.
+    /// The database of the session. Empty if there is none.
     pub fn database(&self) -> &str {
         &self.origin.who.database
     }
@@ -86,7 +86,7 @@ impl Span {
         &self.origin.who.user
     }
 
-    /// Host and port of the database server; None: there are several, or it has none.
+    /// Host and port of the database server. None if there are several, or if it has none.
     pub fn server(&self) -> Option<(&str, Option<u16>)> {
         let hosts = self.origin.upstream.split('/').next().filter(|hosts| !hosts.is_empty() && !hosts.contains(','))?;
         match hosts.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
@@ -100,7 +100,7 @@ impl Span {
         &self.query.text
     }
 
-    /// The digest of that, as it is shown.
+    /// The digest of the statement, as it is shown.
     pub fn digest(&self) -> String {
         self.query.digest_text()
     }
@@ -111,13 +111,13 @@ impl Span {
     }
 }
 
-/// The spans that wait, and which statements have one.
+/// The waiting spans, and the choice of statements with a span.
 #[derive(Debug, Default)]
 pub struct Traces {
     queue: OnceLock<SyncSender<Span>>,
     waiting: Mutex<Option<Receiver<Span>>>,
     is_on: AtomicBool,
-    /// A new trace is recorded if its number is at most this; 0: none is.
+    /// A new trace is recorded if its number is at most this. 0: none is.
     drawn_to: AtomicU64,
     numbers: Numbers,
     dropped: AtomicU64,
@@ -126,7 +126,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// From here on statements have spans.
+    /// Gives statements spans from now on.
     pub fn start(&self) {
         let (queue, waiting) = sync_channel(QUEUE_MAX);
         if self.queue.set(queue).is_ok() {
@@ -135,7 +135,7 @@ impl Traces {
         }
     }
 
-    /// The share of statements with a span, of those that go to the database and whose application does not decide it.
+    /// Sets the share of statements with a span, among those that go to the database and whose application does not decide it.
     #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
     pub fn set_share(&self, share: f64) {
         self.drawn_to.store((share * u64::MAX as f64) as u64, Relaxed);
@@ -166,7 +166,7 @@ impl Traces {
         }
     }
 
-    /// Trace and parent of a statement that has a span.
+    /// Trace and parent of a statement. None if it has no span.
     fn trace_of(&self, answered: &Answered<'_>) -> Option<([u8; 16], Option<[u8; 8]>)> {
         if let Some(parent) = answered.parent {
             return parent.is_sampled.then_some((parent.trace, Some(parent.span)));
@@ -180,44 +180,44 @@ impl Traces {
         (number <= drawn_to).then_some((trace.to_be_bytes(), None))
     }
 
-    /// Takes spans from the queue, at most so many.
+    /// Takes at most this many spans from the queue.
     pub fn take(&self, max: usize) -> Vec<Span> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.iter().flat_map(|waiting| waiting.try_iter().take(max)).collect()
     }
 
-    /// The collector has taken so many spans.
+    /// Notes spans that the collector has accepted.
     pub fn note_exported(&self, spans: u64) {
         self.exported.fetch_add(spans, Relaxed);
     }
 
-    /// The collector has refused so many spans.
+    /// Notes spans that the collector has refused.
     pub fn note_dropped(&self, spans: u64) {
         self.dropped.fetch_add(spans, Relaxed);
     }
 
-    /// An export has failed.
+    /// Notes a failed export.
     pub fn note_failure(&self) {
         self.failures.fetch_add(1, Relaxed);
     }
 
-    /// Spans that the collector has taken.
+    /// Number of spans that the collector has accepted.
     pub fn exported(&self) -> u64 {
         self.exported.load(Relaxed)
     }
 
-    /// Spans that were left out: they came faster than they were exported, or the collector refused them.
+    /// Number of dropped spans: the queue was full, or the collector refused them.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Exports that failed, of spans or metrics.
+    /// Number of failed exports, of spans or metrics.
     pub fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
 }
 
-/// Numbers of traces and spans, which nobody else draws (SplitMix64 from a random start).
+/// Draws numbers of traces and spans (SplitMix64 from a random start).
 #[derive(Debug)]
 struct Numbers(AtomicU64);
 
@@ -228,7 +228,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Never 0, which means "none".
+    /// A number other than 0, which means "none".
     fn draw(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut number = self.0.fetch_add(STEP, Relaxed).wrapping_add(STEP);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use freshet_types::TableId;
 
-/// These tables, each with whether a fill has needed it since this was created.
+/// Tables in cool-off, each with whether a fill has needed it since.
 #[derive(Debug, Default)]
 pub(crate) struct CoolOff(HashMap<TableId, AtomicBool>);
 
@@ -16,7 +16,7 @@ impl FromIterator<TableId> for CoolOff {
 }
 
 impl CoolOff {
-    /// Whether one of these tables, which a fill needs, is among them.
+    /// Whether a fill needs one of these tables. If so, the need is noted.
     pub(crate) fn hold_any(&self, wanted: &[TableId]) -> bool {
         let mut any = false;
         for table in wanted.iter().filter_map(|table| self.0.get(table)) {

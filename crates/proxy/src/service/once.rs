@@ -1,13 +1,13 @@
 //! What a service logs about its failures.
 //!
-//! A service tries again and again, so it logs a failure once. Some failures are part of normal operation and pass by themselves: the server
-//! restarts, the change stream breaks, DDL drops a table between two queries. The stream's follower logs the loss of the stream; other such failures
+//! A service tries again and again, so it logs a failure once. Some failures are part of normal operation and end by themselves: the server restarts,
+//! the change stream breaks, DDL drops a table between two queries. The stream's follower logs the loss of the stream. Other failures of this kind
 //! are logged only if they last.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// How long a failure that may pass by itself must last before it is logged. After this time without failures, the next one counts as another.
+/// How long a failure that may end by itself must last before it is logged. After this time without failures, the next one counts as another.
 const LASTS: Duration = Duration::from_secs(3);
 
 /// Whether an operator must know about a failure.
@@ -15,9 +15,9 @@ const LASTS: Duration = Duration::from_secs(3);
 pub(crate) enum Hearing {
     /// At once.
     AtOnce,
-    /// If it lasts: it may pass by itself.
+    /// If it lasts, since it may end by itself.
     IfLasting,
-    /// Never: it is logged elsewhere.
+    /// Never, since it is logged elsewhere.
     Never,
 }
 
@@ -44,7 +44,7 @@ impl Once {
         }
     }
 
-    /// The same, depending on whether an operator must know about it.
+    /// Logs a failure if an operator must know about it.
     pub(crate) fn warn_of(&mut self, what: &str, error: &impl Failure) {
         let is_heard = match error.hearing() {
             Hearing::AtOnce => true,
@@ -58,7 +58,7 @@ impl Once {
         }
     }
 
-    /// Counts a failure; returns whether the failures have lasted for a while.
+    /// Counts a failure, and returns whether the failures have lasted.
     fn lasts(&mut self, now: Instant) -> bool {
         let failing = self.failing.filter(|[_, last]| now.saturating_duration_since(*last) < LASTS);
         let [first, _] = failing.unwrap_or([now; 2]);
@@ -66,7 +66,7 @@ impl Once {
         now.saturating_duration_since(first) >= LASTS
     }
 
-    /// It works again.
+    /// Records that the service works again.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

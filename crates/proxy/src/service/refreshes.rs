@@ -10,19 +10,19 @@ use tokio::sync::Notify;
 
 use crate::session::body::{Body, Source};
 
-/// Limit of waiting results; the coldest ones beyond it are dropped.
+/// The most results that wait. Of more, the coldest are dropped.
 const WAITING_MAX: usize = 1000;
-/// Limit of the time that is saved up while nothing is refreshed.
+/// The most time that is saved up while nothing is refreshed.
 const SAVED_MAX: Nanos = 200_000_000;
 
-/// The outcome of a job.
+/// The outcome of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The statement ran, and its answer is cached if it may be.
     Read,
-    /// Nothing was sent: it is not necessary, or not possible.
+    /// Nothing was sent: a refresh is not necessary, or not possible.
     NotAsked,
-    /// New snapshots do not show yet what invalidated the entry, or the stream is late.
+    /// New snapshots do not yet show the change that invalidated the entry, or the stream is late.
     TooSoon,
 }
 
@@ -33,10 +33,10 @@ pub(crate) struct Job {
     pub(crate) source: Source,
 }
 
-/// Waiting results, by heat: hits per time since they were last read.
+/// Waiting results, by heat: hits per time since the last read from the database.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The number orders results of the same heat: the older one is first.
+    /// The number orders results with the same heat: older ones first.
     by_heat: BTreeMap<(u64, std::cmp::Reverse<u64>), Job>,
     next: u64,
 }
@@ -55,13 +55,13 @@ impl Waiting {
     }
 }
 
-/// Hits in a thousand seconds.
+/// Heat: hits in a thousand seconds.
 fn heat(hits: u64, over: Nanos) -> u64 {
     let per_time = u128::from(hits) * 1_000_000_000_000 / u128::from(over.max(1));
     u64::try_from(per_time).unwrap_or(u64::MAX)
 }
 
-/// The waiting results, and counters of the others.
+/// The waiting results, and counters of the refreshed ones.
 #[derive(Debug, Default)]
 pub struct Refreshes {
     /// Whether refreshing is enabled.
@@ -90,7 +90,7 @@ impl Refreshes {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the hottest result, once there is one and time for it: hotter ones may arrive during the wait.
+    /// Waits until a result waits and there is time for it. Returns the hottest, which may have arrived during the wait.
     pub(crate) async fn wait_for_one(&self, pause: impl Fn() -> Duration) -> Job {
         loop {
             if self.waiting().by_heat.is_empty() {
@@ -106,39 +106,39 @@ impl Refreshes {
         }
     }
 
-    /// A result was read in this time.
+    /// Counts a result that was read in this time.
     pub(crate) fn count_read(&self, nanos: Nanos) {
         self.read.fetch_add(1, Relaxed);
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// A result was cached.
+    /// Counts a result that was cached.
     pub(crate) fn count_installed(&self) {
         self.installed.fetch_add(1, Relaxed);
     }
 
-    /// Results read again.
+    /// Number of results that were read again.
     pub fn read(&self) -> u64 {
         self.read.load(Relaxed)
     }
 
-    /// Those of them that were cached.
+    /// Number of results that were read again and cached.
     pub fn installed(&self) -> u64 {
         self.installed.load(Relaxed)
     }
 
-    /// The time used.
+    /// Database time that refreshing has used.
     pub fn nanos(&self) -> Nanos {
         self.nanos.load(Relaxed)
     }
 
-    /// Waiting results.
+    /// Number of waiting results.
     pub fn waiting_count(&self) -> usize {
         self.waiting().by_heat.len()
     }
 }
 
-/// A share of all time. If more is used, nothing is refreshed until the excess is saved again.
+/// A share of all time. After more was used, nothing is refreshed until the excess is saved again.
 #[derive(Debug)]
 pub(crate) struct Budget {
     share: f64,
@@ -162,7 +162,7 @@ impl Budget {
         self.as_of = now;
     }
 
-    /// The time until some is available.
+    /// The time until some time is available.
     pub(crate) fn wait(&self, now: Nanos) -> Duration {
         Duration::from_secs_f64((-self.saved_at(now)).max(0.0) / self.share / 1e9)
     }

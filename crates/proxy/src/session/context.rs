@@ -18,7 +18,7 @@ pub(crate) struct Context {
     pub(crate) id: u32,
     /// The number of all that it has but for the rules: contexts that differ in these alone have the same.
     pub(crate) settings: u32,
-    /// The generation of the rules that it was made for: [`RulesInForce::generation`].
+    /// The generation of the rules that it was made for: [`RulesInForce::of_contexts`].
     pub(crate) rules: u64,
     /// The schemas in which unqualified names are looked up, in order: PostgreSQL's `current_schemas(true)`; the database.
     pub(crate) schemas: Vec<Arc<str>>,
@@ -112,6 +112,13 @@ impl Contexts {
         under.by_id.insert(id, made.clone());
         under.known.insert((context.settings, class), made.clone());
         Ok(made)
+    }
+
+    /// Whether a session had a context with a user, its own or that of SET ROLE, for whom this is true.
+    pub(crate) fn have_user(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // The database is first.
+        known.keys().any(|key| key.iter().skip(1).take(2).flatten().any(|user| is_it(user)))
     }
 
     /// The context with this number, and its description.

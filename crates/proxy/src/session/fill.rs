@@ -137,12 +137,28 @@ impl Miss<'_> {
     /// Registers a fill, before anything is sent. An error: why the answer will not be cached.
     pub(crate) fn begin_fill<E: Execution>(&self, execution: &E) -> Result<Registered<E::Answer>, Reason> {
         let Self { shared, statement, .. } = *self;
-        let query = &statement.query;
-        let (caching, ttl) = shared.rules.caching(query.subject(), &self.who);
+        let generation = shared.rules.generation();
+        let (caching, ttl) = shared.rules.caching(statement.subject(), &self.who);
         if caching == Caching::Never {
             return Err(Reason::Rule);
         }
-        let Some(ttl) = ttl else { return self.begin_exact_fill(execution, caching) };
+        let registered = match ttl {
+            Some(ttl) => self.begin_fill_under_ttl(execution, caching, ttl)?,
+            None => self.begin_exact_fill(execution, caching)?,
+        };
+        // A change of rules fails the fills that it finds. It may have missed this one.
+        if shared.rules.generation() == generation { Ok(registered) } else { Err(Reason::Rule) }
+    }
+
+    /// The same where a `ttl` holds, which exact results do not need.
+    fn begin_fill_under_ttl<E: Execution>(
+        &self,
+        execution: &E,
+        caching: Caching,
+        ttl: Nanos,
+    ) -> Result<Registered<E::Answer>, Reason> {
+        let Self { shared, statement, .. } = *self;
+        let query = &statement.query;
         // First, since what is not cached by itself must not count for its admission.
         let verdict = query.resolve(&shared.catalog.load(), self.context.0);
         if verdict.read_set.is_err_and(|reason| reason.yields_to_ttl()) {

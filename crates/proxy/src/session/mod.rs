@@ -8,5 +8,6 @@ pub(crate) mod fill;
 pub(crate) mod last;
 pub(crate) mod lookup;
 pub(crate) mod moving;
+pub(crate) mod time_limit;
 pub(crate) mod verify;
 pub(crate) mod wait_queue;

@@ -9,31 +9,35 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
-use freshet_sql::{Admin, Code, Effect, Lexed, Literal, Modes, Quoting, ReadSet, Template, Words};
+use freshet_sql::{Admin, Effect, Lexed, Literal, LiteralKind, Modes, ReadSet, Template};
 use freshet_types::{Catalog, Dialect, Reason, TableId};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
-use crate::rules::Subject;
+use crate::postgres::pooling::rest_question::{UNASKABLE, sets_for_application};
+use crate::rules::{Hint, Subject};
 
 mod exclusions;
+mod facts_at_first_use;
 mod figures;
 mod found_rows;
 mod queries;
 mod resolutions;
 mod results;
+mod state_left;
 mod tracking;
 
 use exclusions::Exclusions;
+use facts_at_first_use::FactsAtFirstUse;
 pub(crate) use figures::StatementFigures;
 pub(crate) use found_rows::{Finds, Leaves};
 use queries::Queries;
 use resolutions::Resolution;
+pub(crate) use state_left::StateLeft;
 pub(crate) use tracking::Tracking;
-use tracking::betrayal;
 
 /// Bytes of a text or a normalized query in addition to its text.
 const OVERHEAD_BYTES: usize = 1024;
@@ -55,16 +59,7 @@ pub(crate) struct NormalizedQuery {
     pub(crate) selects: bool,
     /// PostgreSQL: a query or a change of rows, which takes a snapshot.
     pub(crate) takes_snapshot: bool,
-    /// MySQL and MariaDB: see [`crate::mysql::session::track`].
-    tracking: OnceLock<Option<Tracking>>,
-    /// MySQL and MariaDB: see [`Code`].
-    code: OnceLock<Arc<Code>>,
-    /// MySQL and MariaDB: see [`Leaves`].
-    leaves: OnceLock<Leaves>,
-    /// MySQL and MariaDB: see [`Finds`].
-    finds: OnceLock<Finds>,
-    /// PostgreSQL: see [`Words`].
-    words: OnceLock<Words>,
+    at_first_use: FactsAtFirstUse,
     /// It has moving limits under some catalogue: see [`crate::session::moving`].
     pub(crate) moves: AtomicBool,
     resolutions: Mutex<Vec<Resolution>>,
@@ -124,53 +119,21 @@ impl NormalizedQuery {
             takes_snapshot: reads || matches!(word.as_str(), "insert" | "update" | "delete" | "merge"),
             figures: StatementFigures::default(),
             exclusions: Exclusions::default(),
-            tracking: OnceLock::new(),
-            code: OnceLock::new(),
-            leaves: OnceLock::new(),
-            finds: OnceLock::new(),
-            words: OnceLock::new(),
+            at_first_use: FactsAtFirstUse::default(),
             moves: AtomicBool::new(false),
             resolutions: Mutex::default(),
             charge: Charge::new(bytes, total),
         }
     }
 
-    /// What rules look at.
-    pub(crate) fn subject(&self) -> Subject<'_> {
-        Subject { digest: self.digest, text: &self.text, candidates: &self.exclusions.candidates }
+    /// What rules look at. `hint`: what a statement says itself.
+    pub(crate) fn subject(&self, hint: Option<Hint>) -> Subject<'_> {
+        Subject { digest: self.digest, text: &self.text, candidates: &self.exclusions.candidates, hint }
     }
 
     /// Its digest in hexadecimal, as it is shown.
     pub(crate) fn digest_text(&self) -> String {
         format!("{:016x}", self.digest)
-    }
-
-    /// The temporary tables that it may create and the code that it may run, besides the temporary table that its text creates.
-    pub(crate) fn code(&self) -> &Arc<Code> {
-        self.code.get_or_init(|| {
-            let code = Code::of(self.text.as_bytes(), Quoting::STANDARD);
-            Arc::new(if self.template.creates_temporary().is_some() { code.without_named() } else { code })
-        })
-    }
-
-    /// How commit tracking must be set while it runs, if it might reveal that commits are tracked.
-    pub(crate) fn tracking(&self) -> Option<Tracking> {
-        *self.tracking.get_or_init(|| betrayal(&self.text, self.template.effect()))
-    }
-
-    /// Its effect on the number that FOUND_ROWS() returns.
-    pub(crate) fn leaves(&self, mariadb: bool) -> Leaves {
-        *self.leaves.get_or_init(|| Leaves::behind(self, mariadb))
-    }
-
-    /// What its text says of the rows that it finds.
-    pub(crate) fn finds(&self) -> Finds {
-        *self.finds.get_or_init(|| Finds::of(self))
-    }
-
-    /// The words in it that may mean a temporary object.
-    pub(crate) fn words(&self) -> &Words {
-        self.words.get_or_init(|| Words::of(&self.text))
     }
 
     /// It will not be cached any more.
@@ -249,6 +212,23 @@ impl Statement {
     pub(crate) fn text(&self) -> &[u8] {
         self.key.get(..self.text_bytes).unwrap_or_default()
     }
+
+    /// PostgreSQL: what it names of the server process that executes it and that cannot be asked for. Only sessions that share server connections look
+    /// for it.
+    pub(crate) fn unaskable(&self) -> Option<&'static str> {
+        std::str::from_utf8(self.text()).ok().and_then(unaskable)
+    }
+
+    /// What rules look at.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        self.query.subject(Hint::behind(self.text()))
+    }
+
+    /// The string constant that stands for a parameter of the normalized query.
+    pub(crate) fn constant(&self, number: u32) -> Option<&[u8]> {
+        let at = (number as usize).checked_sub(1 + usize::from(self.own_params))?;
+        self.literals.get(at).filter(|literal| literal.kind == LiteralKind::String).map(|literal| &*literal.text)
+    }
 }
 
 /// All statements.
@@ -283,6 +263,14 @@ pub(crate) fn first_word(text: &str) -> &str {
     let text = text.trim_start();
     let end = text.bytes().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
     text.get(..end).unwrap_or_default()
+}
+
+/// The first of [`UNASKABLE`] in a text; LOAD, which changes the server process itself; a setting of an application.
+fn unaskable(text: &str) -> Option<&'static str> {
+    let has = |name: &&&str| text.as_bytes().windows(name.len()).any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let loads = || first_word(text).eq_ignore_ascii_case("load").then_some("load");
+    let sets = || sets_for_application(text).then_some("application_setting");
+    UNASKABLE.iter().find(has).copied().or_else(loads).or_else(sets)
 }
 
 /// Whether a text names `pg_prepared_statements`, or the function behind that view.
@@ -434,6 +422,11 @@ impl Registry {
         let query = Arc::new(NormalizedQuery::new((self.dialect, self.trusts), lexed, &self.total_bytes));
         self.queries.insert(query.clone());
         (query, true)
+    }
+
+    /// The normalized query with this digest.
+    pub(crate) fn with_digest(&self, digest: u64) -> Option<Arc<NormalizedQuery>> {
+        self.each_query().find(|query| query.digest == digest)
     }
 
     /// All normalized queries, in any order.

@@ -33,7 +33,7 @@ use crate::transaction_changes::TransactionChanges;
 const TABLES_MAX: usize = 1 << 16;
 /// Limit of prepared transactions in memory; any further one may have changed anything when it is committed.
 const PREPARED_MAX: usize = 1000;
-/// Limit of the bytes of their rows.
+/// Limit of the bytes of prepared transactions' rows.
 const PREPARED_BYTES_MAX: usize = 64 << 20;
 /// Rows in this schema may be accounts, functions or other objects of the server.
 const SYSTEM_SCHEMA: &str = "mysql";

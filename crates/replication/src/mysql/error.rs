@@ -54,7 +54,7 @@ pub enum SetupError {
         source: Box<ServerError>,
     },
     /// A position that the protocol cannot express.
-    #[error("the binlog stands beyond what can be followed ({file}, {offset}); run FLUSH BINARY LOGS;")]
+    #[error("the binlog's position is beyond what can be followed ({file}, {offset}); run FLUSH BINARY LOGS;")]
     Position {
         /// Its file.
         file: String,

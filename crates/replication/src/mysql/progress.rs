@@ -5,7 +5,7 @@ use freshet_types::{GtidSet, Lsn};
 use crate::mysql::assemble::Assembler;
 use crate::mysql::position::Place;
 
-/// The position of a stream, and what a stream that continues from there needs to know.
+/// The position of a stream, with the facts from which it can continue.
 pub(super) struct Progress {
     /// Everything up to here was passed to the sink.
     pub(super) passed: Lsn,

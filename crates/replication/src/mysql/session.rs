@@ -1,7 +1,7 @@
 //! One stream from its start to its fault.
 //!
-//! Receiving is all: nothing is confirmed and nothing requested. Positions arrive promptly, since every event has one and the server sends the whole
-//! log. If MySQL skips known transactions, a heartbeat has its position.
+//! The session only receives: it confirms nothing and requests nothing. Positions arrive promptly, since every event has one and the server sends the
+//! whole log. If MySQL skips known transactions, a heartbeat has its position.
 //!
 //! Positions within a group do not show what was delivered, so they are ignored until the group is complete.
 
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
             }
             _ if header.is_artificial() || header.end == 0 => {}
             _ if at.reach(header.end) => {}
-            _ => return Err(Fault::OutOfOrder("an event before the one before")),
+            _ => return Err(Fault::OutOfOrder("an event before the previous one")),
         }
         at.lsn().ok_or(Fault::Answer("a position"))
     }

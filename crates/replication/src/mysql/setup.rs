@@ -126,7 +126,7 @@ async fn check_databases(client: &mut Client, config: &FollowerConfig, user: &st
     Err(SetupError::Filtered(parts.join("; ")).into())
 }
 
-/// The start of a new epoch's stream: directly behind everything that is visible now. `told` is called with the reason if it takes long.
+/// The start of a new epoch's stream: directly after everything that is visible now. `told` is called with the reason if it takes long.
 pub(super) async fn start(
     opened: &mut Opened,
     config: &FollowerConfig,

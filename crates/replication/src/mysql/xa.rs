@@ -93,7 +93,7 @@ fn waits_for(prepared: &Prepared) -> String {
         1 => format!("the prepared transaction {first}"),
         count => format!("{count} prepared transactions, such as {first},"),
     };
-    format!("the change stream waits for {which} to end; XA RECOVER lists such, XA COMMIT and XA ROLLBACK end them")
+    format!("the change stream waits for {which} to end; XA RECOVER lists them, XA COMMIT or XA ROLLBACK ends them")
 }
 
 /// Detects when commits of prepared transactions are visible, on a connection of its own.

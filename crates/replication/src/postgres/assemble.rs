@@ -215,7 +215,7 @@ impl Known {
                 None | Some(Cell::Absent) => Ok(Cell::Unchanged),
                 Some(known) => Ok(known.clone()),
             },
-            Value::Binary(_) => Err(Fault::OutOfOrder("a value in binary form, which was not asked for")),
+            Value::Binary(_) => Err(Fault::OutOfOrder("a value in binary form, which was not requested")),
         };
         tuple.iter().enumerate().map(cell).collect()
     }

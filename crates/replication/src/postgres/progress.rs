@@ -5,7 +5,7 @@ use freshet_types::Lsn;
 use crate::postgres::assemble::Assembler;
 use crate::postgres::slot::Slot;
 
-/// The position of a stream, and what a stream that continues from there needs to know.
+/// The position of a stream, with the facts from which it can continue.
 pub(super) struct Progress {
     pub(super) slot: Slot,
     /// The process id of the walsender that held the slot.

@@ -108,7 +108,7 @@ pub(crate) async fn resume(
         // The slot is in use, perhaps by the walsender of the broken connection.
         return Err(if fault.sqlstate() == Some(OBJECT_IN_USE) { Fault::SlotBusy } else { fault });
     }
-    if keeper.stands_by(passed).await? { Ok(()) } else { Err(Fault::SlotMoved) }
+    if keeper.check_position(passed).await? { Ok(()) } else { Err(Fault::SlotMoved) }
 }
 
 async fn start_replication(client: &mut Client, config: &FollowerConfig, slot: &Slot, start: Lsn) -> Result<(), Fault> {

@@ -96,7 +96,7 @@ impl FromStr for SlotName {
     fn from_str(text: &str) -> Result<Self, String> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if text.is_empty() || text.len() > NAME_CHARS_MAX || !text.chars().all(fits) {
-            return Err(format!("{text:?} is no name for a slot: use a-z, 0-9 and _, at most {NAME_CHARS_MAX}"));
+            return Err(format!("{text:?} is not a slot name: use a-z, 0-9 and _, at most {NAME_CHARS_MAX}"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -181,12 +181,12 @@ pub(crate) struct Keeper {
     client: Option<Client>,
     /// The connection while it runs a statement. The statement continues if its caller is dropped: a new connection might lead to another server, and
     /// the slot would stay behind.
-    under_way: Option<JoinHandle<(Client, Result<Rows, Error>)>>,
+    running: Option<JoinHandle<(Client, Result<Rows, Error>)>>,
 }
 
 impl Keeper {
     pub(crate) fn new(config: &FollowerConfig, slot: Slot, identity: Identity, walsender: String) -> Self {
-        Self { config: config.clone(), slot, identity, walsender, client: None, under_way: None }
+        Self { config: config.clone(), slot, identity, walsender, client: None, running: None }
     }
 
     pub(crate) fn slot(&self) -> &Slot {
@@ -215,7 +215,7 @@ impl Keeper {
             client
         };
         let sql = sql.to_owned();
-        self.under_way = Some(tokio::spawn(async move {
+        self.running = Some(tokio::spawn(async move {
             let rows = client.query_timeout(&sql, QUERY_TIMEOUT).await;
             (client, rows)
         }));
@@ -224,16 +224,16 @@ impl Keeper {
 
     /// Waits for the answer of the running statement. The future may be dropped, and the call repeated.
     async fn answer(&mut self) -> Result<Rows, Fault> {
-        let Some(task) = &mut self.under_way else { return Ok(Rows::new()) };
+        let Some(task) = &mut self.running else { return Ok(Rows::new()) };
         let done = task.await;
-        self.under_way = None;
-        let (client, rows) = done.map_err(|_| Fault::Answer("a look at the slot"))?;
+        self.running = None;
+        let (client, rows) = done.map_err(|_| Fault::Answer("the state of the slot"))?;
         self.client = Some(client);
         Ok(rows?)
     }
 
     /// Whether the slot, which this connection's walsender holds, is at this position or before it.
-    pub(crate) async fn stands_by(&mut self, passed: Lsn) -> Result<bool, Fault> {
+    pub(crate) async fn check_position(&mut self, passed: Lsn) -> Result<bool, Fault> {
         let sql = format!(
             "SELECT (confirmed_flush_lsn <= '{passed}')::text FROM pg_catalog.pg_replication_slots \
              WHERE slot_name = '{}' AND active_pid = {}",
@@ -249,9 +249,9 @@ impl Keeper {
         loop {
             // The first read opens the connection, while the name certainly leads to the stream's server. A failed read is repeated at the next
             // interval; if the server has died, the stream has ended, too.
-            if let Ok(Some(look)) = self.look().await {
-                retained(look.held_bytes);
-                if let Some(fault) = look.judge(&limits, &mut behind) {
+            if let Ok(Some(state)) = self.read_state().await {
+                retained(state.held_bytes);
+                if let Some(fault) = state.judge(&limits, &mut behind) {
                     return fault;
                 }
             }
@@ -259,7 +259,7 @@ impl Keeper {
         }
     }
 
-    async fn look(&mut self) -> Result<Option<Look>, Fault> {
+    async fn read_state(&mut self) -> Result<Option<SlotState>, Fault> {
         // Log that is not flushed is not sent.
         let sql = format!(
             "SELECT pg_catalog.pg_wal_lsn_diff(e.lsn, s.restart_lsn)::text, e.lsn::text, s.confirmed_flush_lsn::text \
@@ -275,7 +275,7 @@ impl Keeper {
         let confirmed = confirmed.as_deref().map(|text| Lsn::parse(text).ok_or_else(answer)).transpose()?;
         // A slot's position may be in log that is not flushed yet.
         let held: i128 = held.parse().map_err(|_| answer())?;
-        Ok(Some(Look { held_bytes: u64::try_from(held).unwrap_or(0), end, confirmed }))
+        Ok(Some(SlotState { held_bytes: u64::try_from(held).unwrap_or(0), end, confirmed }))
     }
 
     /// Drops the slot of an epoch that has ended, if possible. The server drops a temporary slot with its connection, which is already closed.
@@ -310,7 +310,7 @@ pub(crate) const OBJECT_IN_USE: &str = "55006";
 const UNDEFINED_OBJECT: &str = "42704";
 
 /// The state of the slot.
-struct Look {
+struct SlotState {
     held_bytes: u64,
     /// The log end, as far as it is flushed.
     end: Lsn,
@@ -318,7 +318,7 @@ struct Look {
     confirmed: Option<Lsn>,
 }
 
-impl Look {
+impl SlotState {
     /// The exceeded limit, if any. `behind` is a position that the stream has not confirmed, and the time when it was read.
     fn judge(&self, limits: &SlotConfig, behind: &mut Option<(Lsn, Instant)>) -> Option<Fault> {
         let (bytes, bytes_max) = (self.held_bytes, limits.lag_bytes_max);

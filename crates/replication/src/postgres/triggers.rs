@@ -17,10 +17,10 @@
 //!
 //! - Tables of which a published UPDATE or DELETE fails from now on, since their replica identity is missing or contains generated columns that are
 //!   not sent. The statement would fail in the same transaction already.
-//! - Before the command, tables that the command may change to what no published table may be: unlogged, or (version 18) with another expression of a
-//!   virtual column. A command that is about to run does not report its tables. So the tables are those whose names are in its text, if the session's
-//!   user is a member of their owner; for the other tables the cost is that they are added again. A command whose text is hidden in a function that
-//!   is not in PL/pgSQL, or has more than 200,000 characters, fails as it does without triggers.
+//! - Before an `ALTER TABLE`, tables that the command may change in a way that the publication does not permit: to unlogged, or (version 18) with
+//!   another expression of a virtual column. A command that is about to run does not report its tables. So the tables are those whose names are in
+//!   its text, if the session's user is a member of their owner. Other tables among them are added again later. A command whose text is hidden in a
+//!   function that is not in PL/pgSQL, or has more than 200,000 characters, fails as it does without triggers.
 //!
 //! Event triggers do not see shared objects (roles, memberships, settings of roles and databases), REASSIGN OWNED, event triggers themselves, and
 //! sessions under `event_triggers = off` (version 17 on). The proxy polls for these.

@@ -219,7 +219,7 @@ fn doubts_end_the_epoch(major: u32) -> Result<()> {
     let write = "INSERT INTO ix SELECT 1, coalesce(max(b), 0) + 1 FROM ix";
     for (what, action, then, reason) in [
         ("dropped", drop.clone(), String::new(), "does not exist"),
-        ("created again", format!("{drop}; PERFORM {create}"), String::new(), "moved or created again"),
+        ("created again", format!("{drop}; PERFORM {create}"), String::new(), "another process moved the slot"),
         // If the follower is faster it finds none.
         ("created again later", drop, format!("{write}; SELECT {create}"), ""),
         (
@@ -229,7 +229,7 @@ fn doubts_end_the_epoch(major: u32) -> Result<()> {
                 PERFORM pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())"
             ),
             String::new(),
-            "moved or created again",
+            "another process moved the slot",
         ),
     ] {
         // Between two connections of the follower, which reconnects after a tenth of a second.
@@ -268,7 +268,7 @@ fn doubts_end_the_epoch_18() -> Result<()> {
     doubts_end_the_epoch(18)
 }
 
-/// The slot of a dead process is dropped; that of a living one is left alone.
+/// The slot of a dead process is dropped. That of a living one is not touched.
 #[test]
 fn names_are_for_one_at_a_time() -> Result<()> {
     let server = server(15, &Settings::default())?;

@@ -167,7 +167,7 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
     } else if PURE.contains(&name) {
         FunctionClass::Pure
     } else if SIGNALS.contains(&name) || SIGNALS_THAT_TELL.contains(&name) {
-        FunctionClass::Signal { tells: !SIGNALS.contains(&name) }
+        FunctionClass::Signal { reveals_commits: !SIGNALS.contains(&name) }
     } else if name == "set_config" {
         FunctionClass::Settings
     } else {

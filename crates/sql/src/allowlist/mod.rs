@@ -10,6 +10,7 @@ pub(crate) mod local_settings;
 pub(crate) mod mysql_functions;
 pub(crate) mod names;
 pub(crate) mod operators;
+pub(crate) mod silent_settings;
 pub(crate) mod type_effects;
 pub(crate) mod types;
 pub(crate) mod visitor;
@@ -27,7 +28,7 @@ pub(crate) enum FunctionClass {
     /// See [`crate::Effect::Signal`].
     Signal {
         /// It reveals what other sessions do.
-        tells: bool,
+        reveals_commits: bool,
     },
     /// It changes a setting.
     Settings,

@@ -63,7 +63,7 @@ pub(crate) struct Refusals {
 
 /// The facts of a query that do not depend on the catalogue.
 #[derive(Debug)]
-pub(crate) struct Survey {
+pub(crate) struct Findings {
     pub(crate) effect: Effect,
     /// Why the query is not cached.
     pub(crate) refusals: Refusals,
@@ -73,7 +73,7 @@ pub(crate) struct Survey {
     pub(crate) functions: Vec<String>,
     pub(crate) operators: Vec<String>,
     /// A function in it may reveal what other sessions have committed.
-    pub(crate) tells: bool,
+    pub(crate) reveals_commits: bool,
     /// PostgreSQL: the parameters that name the settings which the query reads.
     pub(crate) settings: Vec<u32>,
     /// PostgreSQL: the names of its functions that are not built in, or not known to be.
@@ -88,7 +88,7 @@ pub(crate) struct Survey {
     dialect: Dialect,
 }
 
-impl Default for Survey {
+impl Default for Findings {
     fn default() -> Self {
         Self {
             effect: Effect::Pure,
@@ -97,7 +97,7 @@ impl Default for Survey {
             relations: Vec::new(),
             functions: Vec::new(),
             operators: Vec::new(),
-            tells: false,
+            reveals_commits: false,
             settings: Vec::new(),
             made: Vec::new(),
             effect_but_made: Effect::Pure,
@@ -109,12 +109,12 @@ impl Default for Survey {
     }
 }
 
-impl Survey {
+impl Findings {
     pub(crate) fn of(dialect: Dialect, query: &Query) -> Self {
-        let mut survey = Self { dialect, ..Self::default() };
-        let _ = query.visit(&mut survey);
-        survey.handled.settle();
-        survey
+        let mut findings = Self { dialect, ..Self::default() };
+        let _ = query.visit(&mut findings);
+        findings.handled.settle();
+        findings
     }
 
     /// What the text says about the types of its values.
@@ -166,7 +166,7 @@ impl Survey {
         }
         let counts = plain.is_some_and(mysql_functions::counts_sequence);
         self.unknown_function |= class == FunctionClass::Unknown && !counts;
-        self.tells |= matches!(class, FunctionClass::Pure | FunctionClass::Signal { tells: true });
+        self.reveals_commits |= matches!(class, FunctionClass::Pure | FunctionClass::Signal { reveals_commits: true });
         let reason = || Reason::Function(name.to_string().into());
         match class {
             FunctionClass::Cacheable { .. } => {}
@@ -220,7 +220,7 @@ fn stronger(a: Effect, b: Effect) -> Effect {
     if rank(b) > rank(a) { b } else { a }
 }
 
-impl Visitor for Survey {
+impl Visitor for Findings {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {

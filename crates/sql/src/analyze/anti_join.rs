@@ -7,8 +7,8 @@ use crate::analyze::derived_limit::is_ungrouped;
 use crate::analyze::limit_bound::calls;
 use crate::analyze::scope::{Reference, Source};
 use crate::analyze::shown::{Asks, Named, Origin, Reached};
-use crate::predicate::Question;
-use crate::predicate::column_expressions::{equality, question};
+use crate::predicate::UnboundTest;
+use crate::predicate::column_expressions::{equality, unbound_test};
 use crate::predicate::syntax::{column_name, conjuncts, parameter, unwrapped};
 use freshet_types::{Column, ComparedColumn, ValueType};
 use sqlparser::ast::{
@@ -68,13 +68,13 @@ impl Walk<'_> {
                 }
                 equality(left, right)
             }
-            Expr::InList { negated: false, .. } => question(conjunct),
+            Expr::InList { negated: false, .. } => unbound_test(conjunct),
             _ => None,
         };
-        let (name, question) = tested.filter(|(_, question)| matches!(question, Question::In(_)))?;
+        let (name, unbound) = tested.filter(|(_, unbound)| matches!(unbound, UnboundTest::In(_)))?;
         let named = self.named_by(name)?;
         self.of_table(&named)?;
-        asks.inside.tests.push(atom(mysql, named.rows.first()?, &question)?);
+        asks.inside.tests.push(atom(mysql, named.rows.first()?, &unbound)?);
         Some(())
     }
 

@@ -1,6 +1,6 @@
 //! Dates and times of PostgreSQL that a statement handles: constants in such a statement may be read as the current time (`statement/clock_text.rs`).
 
-use freshet_types::{Columns, Reason, Table, ValueType};
+use freshet_types::{Column, Columns, Reason, Table, ValueType};
 use sqlparser::ast::{ArrayElemTypeDef, DataType};
 
 use crate::allowlist::types::{TypeClass, type_class};
@@ -31,7 +31,12 @@ impl Walk<'_> {
     /// Whether it mentions a column of this type.
     fn mentions(&self, wanted: ValueType) -> bool {
         let has = |relation: &Table, columns: &Columns| {
-            relation.columns.iter().filter(|column| column.value_type == wanted).any(|column| match columns {
+            let of_composite = |column: &Column| {
+                let composite = column.composite.and_then(|of| self.context.catalog.composites.get(&of));
+                wanted == ValueType::DateTime && composite.is_some_and(|composite| composite.dated)
+            };
+            let is_wanted = |column: &&Column| column.value_type == wanted || of_composite(column);
+            relation.columns.iter().filter(is_wanted).any(|column| match columns {
                 Columns::All => true,
                 Columns::Only(names) => names.contains(&column.name),
             })

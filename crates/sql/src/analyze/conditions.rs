@@ -12,7 +12,7 @@ use crate::analyze::outer_joins::Joined;
 use crate::analyze::shown::{Bounds, Origin, Outer, Reached, ShownColumn};
 use crate::predicate::key_types::{compare_alike, compare_by_keys, is_whole};
 use crate::predicate::syntax::{conjuncts, unwrapped};
-use crate::predicate::{Atom, Meaning, Predicate, Question, Said};
+use crate::predicate::{Atom, Predicate, Translated, Translator, UnboundTest};
 
 /// Limit of edges in one statement; without further ones more rows matter.
 const EDGES_MAX: usize = 256;
@@ -21,22 +21,22 @@ impl Walk<'_> {
     /// The bounds of a condition: on the references in `bounded`, and on rows of outer blocks.
     pub(crate) fn bounds_of(&self, condition: &Expr, bounded: &Range<usize>) -> (Bounds, Vec<Outer>) {
         let (mysql, innermost) = (self.is_mysql(), self.scope.blocks.len().saturating_sub(1));
-        let resolve = |idents: &[Ident], question: &Question| {
+        let resolve = |idents: &[Ident], unbound: &UnboundTest| {
             let Some(named) = self.named_by(idents) else { return Vec::new() };
             let here = named.block == innermost && bounded.contains(&named.place);
-            let nulls = named.nulls.iter().filter(|_| here && question.rejects_null());
+            let nulls = named.nulls.iter().filter(|_| here && unbound.rejects_null());
             let never = nulls.flat_map(|null| null.places.clone()).map(|place| (place, None));
-            let atoms = named.rows.iter().filter(|_| here).filter_map(|reached| atom(mysql, reached, question));
+            let atoms = named.rows.iter().filter(|_| here).filter_map(|reached| atom(mysql, reached, unbound));
             atoms.map(|(place, atom)| (place, Some(atom))).chain(never).collect()
         };
-        let of_scalars = conjuncts(condition).into_iter().filter_map(|conjunct| self.said_by_scalar(conjunct));
+        let of_scalars = conjuncts(condition).into_iter().filter_map(|conjunct| self.translated_by_scalar(conjunct));
         let mut predicates = Vec::new();
-        let of_row = |expr: &Expr, truth: bool| self.said_by_row(expr, truth, bounded);
-        let meaning = Meaning { of_column: &resolve, of_row: &of_row };
-        for said in std::iter::once(Said::by(condition, &meaning)).chain(of_scalars) {
+        let of_row = |expr: &Expr, truth: bool| self.translated_by_row(expr, truth, bounded);
+        let translator = Translator { of_column: &resolve, of_row: &of_row };
+        for translated in std::iter::once(Translated::by(condition, &translator)).chain(of_scalars) {
             let mut places = BTreeSet::new();
-            said.note_places(&mut places);
-            predicates.extend(places.into_iter().map(|place| (place, said.of(place))));
+            translated.note_places(&mut places);
+            predicates.extend(places.into_iter().map(|place| (place, translated.of(place))));
         }
         let (edges, outer) = self.equal_columns(condition, bounded);
         (Bounds { predicates, edges }, outer)
@@ -44,10 +44,10 @@ impl Walk<'_> {
 
     /// Adds bounds to their references.
     pub(crate) fn add_bounds(&mut self, Bounds { predicates, edges }: Bounds) {
-        for (place, said) in predicates {
+        for (place, predicate) in predicates {
             let Some(reference) = self.found.references.get_mut(place) else { continue };
             let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
-            reference.predicate = before.and(said);
+            reference.predicate = before.and(predicate);
         }
         self.found.edges.extend(edges);
         self.found.edges.truncate(EDGES_MAX);
@@ -166,39 +166,43 @@ fn compared(column: &Column) -> ComparedColumn {
     ComparedColumn { name: column.name.clone(), value_type: column.value_type }
 }
 
-/// The test of a question about the rows of one reference.
-pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question: &Question) -> Option<(usize, Atom)> {
+/// The test of a unbound about the rows of one reference.
+pub(crate) fn atom(
+    mysql: bool,
+    Reached { nullable, origin }: &Reached,
+    unbound: &UnboundTest,
+) -> Option<(usize, Atom)> {
     let Origin { place, column, through } = origin;
     // Rows that a sub-select merges are equal, but may be spelled differently.
     let mut column = compared(column);
-    let question = question.asked_of(column.value_type)?;
-    let told = tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
-    column.value_type = question.compares(column.value_type);
-    told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
+    let unbound = unbound.for_column(column.value_type)?;
+    let told = tests_rows(mysql, *nullable, column.value_type, unbound) && !(*through && unbound.is_by_spelling());
+    column.value_type = unbound.compares(column.value_type);
+    told.then(|| (*place, Atom { column, unbound: unbound.clone(), through: *through }))
 }
 
-/// Whether the question is a test of the rows of a reference: see `mod.rs`.
-fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) -> bool {
+/// Whether the unbound test is one of the rows of a reference: see `mod.rs`.
+fn tests_rows(mysql: bool, nullable: bool, column: ValueType, unbound: &UnboundTest) -> bool {
     use ValueType::{Bytea, Bytes, DateTime, ExactText, OrderedText, Other, Time, TimeTz};
     use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
-    match question {
-        Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time | TimeTz),
+    match unbound {
+        UnboundTest::In(_) | UnboundTest::Any(_) => !matches!(column, Other | DateTime | Time | TimeTz),
         // In MySQL, IS NULL is true of a zero date in a column that is NOT NULL; elsewhere it is true of a composite value of NULLs.
-        Question::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
-        Question::Range { .. } => {
+        UnboundTest::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
+        UnboundTest::Range { .. } => {
             let number = matches!(column, Int | Unsigned | Numeric | Float4 | Float8);
             let text = matches!(column, OrderedText | ExactText | Bytea | Bytes);
             number || text || matches!(column, Date | Timestamp | TimestampTz)
         }
-        Question::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
-        Question::Is(_) => column == ValueType::Bool,
-        Question::OfText(_) => false,
+        UnboundTest::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
+        UnboundTest::Is(_) => column == ValueType::Bool,
+        UnboundTest::OfText(_) => false,
         // NULL satisfies none of them, except the last, which consists of two that were tested.
-        Question::NotNull
-        | Question::Not(_)
-        | Question::Like(_)
-        | Question::Folded(_)
-        | Question::OrNull(_)
-        | Question::Row(_) => true,
+        UnboundTest::NotNull
+        | UnboundTest::Not(_)
+        | UnboundTest::Like(_)
+        | UnboundTest::Folded(_)
+        | UnboundTest::OrNull(_)
+        | UnboundTest::Row(_) => true,
     }
 }

@@ -2,9 +2,9 @@
 
 use freshet_types::{Column, Reason, ValueType};
 use sqlparser::ast::{
-    AccessExpr, ArrayElemTypeDef, BinaryOperator, CastKind, CeilFloorKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Subscript, Value, WindowFrame,
-    WindowFrameBound, WindowSpec, WindowType,
+    ArrayElemTypeDef, BinaryOperator, CastKind, CeilFloorKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Value, WindowFrame, WindowFrameBound, WindowSpec,
+    WindowType,
 };
 
 use crate::allowlist::functions::{
@@ -222,10 +222,7 @@ impl Walk<'_> {
                 self.expr(overlay_from)?;
                 self.optional(overlay_for.as_deref())
             }
-            Expr::CompoundFieldAccess { root, access_chain } => {
-                self.expr(root)?;
-                access_chain.iter().try_for_each(|access| self.subscript(access))
-            }
+            Expr::CompoundFieldAccess { root, access_chain } => self.accesses(root, access_chain),
             _ => Err(Reason::Construct("an expression of that kind")),
         }
     }
@@ -238,20 +235,6 @@ impl Walk<'_> {
         };
         let is_enum = |(schema, name)| self.context.catalog.is_plain_enum(&self.context.schemas, schema, name);
         type_class(data_type).or_else(|| enum_name(element).filter(|name| is_enum(*name)).map(|_| TypeClass::Plain))
-    }
-
-    /// `(composite).name` may call a function with this name.
-    fn subscript(&mut self, access: &AccessExpr) -> Outcome {
-        match access {
-            AccessExpr::Subscript(Subscript::Index { index }) => self.expr(index),
-            AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
-                self.optional(lower_bound.as_ref())?;
-                self.optional(upper_bound.as_ref())
-            }
-            AccessExpr::Subscript(Subscript::Slice { .. }) | AccessExpr::Dot(_) => {
-                Err(Reason::Construct("a field of a composite value"))
-            }
-        }
     }
 
     fn value(&mut self, value: &Value, expr: &Expr) -> Outcome {
@@ -297,17 +280,20 @@ impl Walk<'_> {
 
     /// The type of the table column that an expression names.
     pub(crate) fn column_type(&self, expr: &Expr) -> Option<ValueType> {
+        self.named_column(expr).map(|column| column.value_type)
+    }
+
+    /// The table column that an expression names.
+    pub(crate) fn named_column(&self, expr: &Expr) -> Option<&Column> {
         let idents = column_name(expr)?;
-        let meaning = |block| match crate::analyze::scope::Block::meaning(block, idents) {
-            Meaning::Elsewhere => None,
-            Meaning::Column(_, column) => Some(Some(column.value_type)),
-            Meaning::Shown(..) | Meaning::Opaque | Meaning::NoColumn => Some(None),
-        };
-        if idents.len() == 1 {
+        let mut blocks = self.scope.blocks.iter().rev();
+        let block = match idents {
             // If an inner item has unknown columns, the name may also be an outer column.
-            return self.scope.blocks.last().and_then(meaning).flatten();
-        }
-        self.scope.blocks.iter().rev().find_map(meaning).flatten()
+            [_] => blocks.next()?,
+            _ => blocks.find(|block| !matches!(block.meaning(idents), Meaning::Elsewhere))?,
+        };
+        let Meaning::Column(_, column) = block.meaning(idents) else { return None };
+        Some(column)
     }
 
     fn binary(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Outcome {
@@ -408,6 +394,7 @@ impl Walk<'_> {
             self.function_name(name)?;
         }
         let plain = built_in_name(self.context.dialect, name).unwrap_or_default();
+        self.refuse_field(function, plain)?;
         self.scope.folds.windows += usize::from(over.is_some());
         self.scope.folds.aggregates += usize::from(over.is_none() && self.aggregates(function));
         match args {

@@ -44,6 +44,7 @@
 
 pub(crate) mod anti_join;
 pub(crate) mod clock;
+mod composites;
 pub(crate) mod conditions;
 pub(crate) mod ctes;
 pub(crate) mod derived;

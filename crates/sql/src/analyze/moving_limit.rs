@@ -5,9 +5,9 @@ use crate::analyze::Walk;
 use crate::analyze::derived_limit::is_ungrouped;
 use crate::analyze::sort_keys::{named_column, shown_items};
 use crate::lex::normalize::VIEWS_BASE;
-use crate::predicate::column_expressions::question;
+use crate::predicate::column_expressions::unbound_test;
 use crate::predicate::syntax::unwrapped;
-use crate::predicate::{Limit, Operand, Question};
+use crate::predicate::{Limit, Operand, UnboundTest};
 use freshet_types::{ComparedColumn, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, LimitClause, Query, SetExpr};
 
@@ -86,7 +86,7 @@ pub(crate) fn add_limits<'e>(condition: &'e Expr, limits: &mut Vec<Tested<'e>>) 
         Expr::BinaryOp { .. } | Expr::Between { negated: false, .. } => {}
         _ => return,
     }
-    if let Some((column, Question::Range { low, high, beside: None })) = question(condition) {
+    if let Some((column, UnboundTest::Range { low, high, beside: None })) = unbound_test(condition) {
         let other = |limit: Option<Limit>| limit.map(|limit| limit.operand);
         let tested = |limit, is_lower, beside| Tested { column, limit, is_lower, beside };
         limits.extend(low.map(|limit| tested(limit, true, other(high))));

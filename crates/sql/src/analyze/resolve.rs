@@ -39,9 +39,9 @@ impl Template {
             let mut walk = Walk::new(self.dialect, catalog, schemas);
             walk.views.are_opened = opens_views;
             walk.context.splits = splits;
-            walk.handled.add(&self.survey.handled, &self.survey.functions, &self.survey.operators);
+            walk.handled.add(&self.findings.handled, &self.findings.functions, &self.findings.operators);
             walk.query(&parsed.query)?;
-            if walk.counts != self.survey.counts {
+            if walk.counts != self.findings.counts {
                 return Err(Reason::Construct("a construct that is not analysed"));
             }
             // A count of the rows without LIMIT depends on all of them.
@@ -54,7 +54,7 @@ impl Template {
             walk.into_read_set(parsed)
         };
         let whole = walked(false)?;
-        user_defined(catalog, &self.survey)?;
+        user_defined(catalog, &self.findings)?;
         if !has_branches(&parsed.query) {
             return Ok(whole);
         }

@@ -10,7 +10,7 @@ use crate::analyze::Walk;
 use crate::analyze::shown::Named;
 use crate::predicate::row_filter::RowFilter;
 use crate::predicate::syntax::column_name;
-use crate::predicate::{Atom, Operand, Question, Said, operand};
+use crate::predicate::{Atom, Operand, Translated, UnboundTest, operand};
 
 /// The names of one reference's columns.
 pub(crate) struct Of {
@@ -27,13 +27,13 @@ pub(crate) const EXPRESSIONS_MAX: usize = 128;
 
 impl Walk<'_> {
     /// The row filter of a condition, if it concerns one reference only.
-    pub(crate) fn said_by_row(&self, condition: &Expr, truth: bool, bounded: &Range<usize>) -> Said {
-        let Some(names) = names(condition) else { return Said::Nothing };
+    pub(crate) fn translated_by_row(&self, condition: &Expr, truth: bool, bounded: &Range<usize>) -> Translated {
+        let Some(names) = names(condition) else { return Translated::Nothing };
         let innermost = self.scope.blocks.len().saturating_sub(1);
         let mut of: Option<Vec<Of>> = None;
         for name in names {
             let here = |named: &Named| named.block == innermost && bounded.contains(&named.place);
-            let Some(named) = self.named_by(&name).filter(here) else { return Said::Nothing };
+            let Some(named) = self.named_by(&name).filter(here) else { return Translated::Nothing };
             let known = of.get_or_insert_with(|| {
                 let of = |place| Of { place, columns: Vec::new(), nullable: false, through: false };
                 named.rows.iter().map(|reached| of(reached.origin.place)).collect()
@@ -55,10 +55,10 @@ impl Walk<'_> {
             let (condition, operands) = (condition.clone(), operands.clone());
             let row_filter =
                 RowFilter { condition, truth, columns: of.columns.into(), operands, nullable: of.nullable };
-            Some((of.place, Some(Atom { column, question: Question::Row(row_filter), through: of.through })))
+            Some((of.place, Some(Atom { column, unbound: UnboundTest::Row(row_filter), through: of.through })))
         });
         let atoms: Vec<_> = atoms.collect();
-        if atoms.is_empty() { Said::Nothing } else { Said::Of(atoms) }
+        if atoms.is_empty() { Translated::Nothing } else { Translated::Of(atoms) }
     }
 }
 

@@ -19,20 +19,20 @@ use crate::analyze::conditions::atom;
 use crate::analyze::scope::{Reference, Source};
 use crate::analyze::shown::Origin;
 use crate::predicate::syntax::{conjuncts, unwrapped};
-use crate::predicate::{Question, Said, operand};
+use crate::predicate::{Translated, UnboundTest, operand};
 
 impl Walk<'_> {
     /// The bounds of `(SELECT …) = 'x'` on the rows in the sub-select.
-    pub(crate) fn said_by_scalar(&self, conjunct: &Expr) -> Option<Said> {
+    pub(crate) fn translated_by_scalar(&self, conjunct: &Expr) -> Option<Translated> {
         let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = conjunct else { return None };
         let sides = (unwrapped(left), unwrapped(right));
         let ((Expr::Subquery(subquery), constant) | (constant, Expr::Subquery(subquery))) = sides else { return None };
         let shown = self.told_by(subquery).filter(|shown| shown.is_single)?;
-        let ([column], question) = (shown.columns.as_slice(), Question::In(vec![operand(constant)?])) else {
+        let ([column], unbound) = (shown.columns.as_slice(), UnboundTest::In(vec![operand(constant)?])) else {
             return None;
         };
-        let atoms = column.rows(true).into_iter().filter_map(|reached| atom(self.is_mysql(), &reached, &question));
-        Some(Said::Of(atoms.map(|(place, atom)| (place, Some(atom))).collect()))
+        let atoms = column.rows(true).into_iter().filter_map(|reached| atom(self.is_mysql(), &reached, &unbound));
+        Some(Translated::Of(atoms.map(|(place, atom)| (place, Some(atom))).collect()))
     }
 
     /// Whether the key of the innermost block's only table equals columns of outer rows of the same types.

@@ -59,7 +59,7 @@ impl Template {
         catalog: &Catalog,
         schemas: &[Arc<str>],
     ) -> Result<Vec<Arc<Table>>, Reason> {
-        if let Some(reason) = &self.survey.refusals.not_by_ttl {
+        if let Some(reason) = &self.findings.refusals.not_by_ttl {
             return Err(reason.clone());
         }
         let again;
@@ -74,16 +74,16 @@ impl Template {
         if !self.built_in_first(schemas) {
             return Err(Reason::Construct("a search_path that puts other schemas before pg_catalog"));
         }
-        user_defined(catalog, &self.survey)?;
+        user_defined(catalog, &self.findings)?;
         let mut walk = Walk::new(self.dialect, catalog, schemas);
         walk.context.by_ttl = true;
-        walk.handled.add(&self.survey.handled, &self.survey.functions, &self.survey.operators);
+        walk.handled.add(&self.findings.handled, &self.findings.functions, &self.findings.operators);
         walk.query(&parsed.query)?;
-        if walk.counts != self.survey.counts {
+        if walk.counts != self.findings.counts {
             return Err(Reason::Construct("a construct that is not analysed"));
         }
         let relations = walk.found.definitions;
-        if runs_code(catalog, &self.survey, &relations) {
+        if runs_code(catalog, &self.findings, &relations) {
             return Err(Reason::Construct("a type with code of its own"));
         }
         Ok(relations)

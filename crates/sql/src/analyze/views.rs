@@ -92,10 +92,10 @@ impl Walk<'_> {
         let (date_time, times) = (std::mem::take(&mut self.date_time), std::mem::take(&mut self.times));
 
         self.query(&parsed.query)?;
-        user_defined(self.context.catalog, &template.survey)?;
-        self.handled.add(&template.survey.handled, &template.survey.functions, &template.survey.operators);
+        user_defined(self.context.catalog, &template.findings)?;
+        self.handled.add(&template.findings.handled, &template.findings.functions, &template.findings.operators);
 
-        absent(self.counts == template.survey.counts, "a construct that is not analysed")?;
+        absent(self.counts == template.findings.counts, "a construct that is not analysed")?;
         let is_date = |number: u32| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
         let reads_clock = |(literal, number): (&Literal, u32)| names_clock(&literal.text) && is_date(number);
         let in_text = !self.is_mysql() && lexed.literals.iter().zip(first..).any(reads_clock);

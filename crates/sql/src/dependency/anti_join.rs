@@ -24,7 +24,7 @@ use freshet_types::ComparedColumn;
 
 use crate::analysis::{AntiJoin, Inside, ReadSet, TableReference};
 use crate::dependency::join_path::JoinPaths;
-use crate::dependency::key_query::{Holding, Part};
+use crate::dependency::key_query::{AntiJoinSelect, KeyedTable};
 use crate::dependency::query_text::quoted;
 use crate::predicate::bind::Rows;
 use crate::predicate::parameters::Params;
@@ -32,32 +32,32 @@ use crate::predicate::parameters::Params;
 impl ReadSet {
     /// Key queries for the anti-joins, at most `parts_max`, except for references that `told` contains. Each comes with the places of the reference
     /// and of the inner tables.
-    pub(crate) fn anti_join_parts(
+    pub(crate) fn keyed_anti_joins(
         &self,
         rows: &[Rows],
         paths: &JoinPaths<'_>,
         mut told: Vec<usize>,
         max: usize,
         params: Params<'_>,
-    ) -> Vec<(usize, &[usize], Part)> {
-        let mut parts = Vec::new();
+    ) -> Vec<(usize, &[usize], KeyedTable)> {
+        let mut all = Vec::new();
         for anti_join in &self.limits.anti_joins {
             let place = anti_join.place;
             let is_told = told.contains(&place) || self.described_spared(place, &rows[place]).is_some();
-            if is_told || rows[place].is_some() || paths.lead_into(anti_join.places()) || parts.len() >= max {
+            if is_told || rows[place].is_some() || paths.lead_into(anti_join.places()) || all.len() >= max {
                 continue;
             }
-            let Some(holding) = self.holding(anti_join, params) else { continue };
+            let Some(anti_join_select) = self.anti_join_select(anti_join, params) else { continue };
             let TableReference { table, columns, .. } = &self.references[place];
-            let part = Part::of_anti_join(table.id, columns.clone(), anti_join.column.clone(), holding);
+            let keyed = KeyedTable::of_anti_join(table.id, columns.clone(), anti_join.column.clone(), anti_join_select);
             told.push(place);
-            parts.push((place, anti_join.places(), part));
+            all.push((place, anti_join.places(), keyed));
         }
-        parts
+        all
     }
 
     /// The key query; None if it cannot be written so that it returns no key too many.
-    pub(crate) fn holding(&self, anti_join: &AntiJoin, params: Params<'_>) -> Option<Holding> {
+    pub(crate) fn anti_join_select(&self, anti_join: &AntiJoin, params: Params<'_>) -> Option<AntiJoinSelect> {
         let AntiJoin { inner_key, inside: Inside { places, equal, tests, limit, .. }, .. } = anti_join;
         if let Some(limit) = limit {
             self.rows_max(*limit, params).filter(|limit| *limit > 0)?;
@@ -81,7 +81,7 @@ impl ReadSet {
             conditions.extend(written.tests(self.dialect, &column(*place, &atom.column)?));
         }
         let key = column(inner_key.place, &inner_key.column)?;
-        (!tests.is_empty()).then(|| Holding { key, from: from.join(", "), conditions })
+        (!tests.is_empty()).then(|| AntiJoinSelect { key, from: from.join(", "), conditions })
     }
 
     /// For EXPLAIN CACHE: the column of a reference, and the column that has the keys of dropped rows.

@@ -17,7 +17,7 @@
 //!
 //! The key query may return more rows of S than its condition: more keys mean more rows of R. So a range may be the start of a join path, with its
 //! limits as far as they are known; a column that equals constants is preferred. The same holds for patterns of texts; those that no index can find
-//! come last (`key_conditions.rs`). Of a disjunction, each part must be written.
+//! come last (`key_conditions.rs`). Of a disjunction, each alternative must be written.
 //!
 //! A join path may also start at the rows within LIMIT (`limit_bound.rs`). Their bound is known only from the answer. Then the key query gets its
 //! last condition ([`JoinKeys::bound_by_last`]): the tests that become the tag of S, with their limits rounded outwards. If the answer gives no
@@ -28,7 +28,7 @@
 //! instead ([`JoinKeys::ask_for_ranges`]): c is between them whenever it is in K, so that this is a sound predicate, too.
 //!
 //! A statement of its own reads K after the fill began. If K changes meanwhile, rows of σ_{T_S}(S) changed, which the tag of S notices. One statement
-//! reads all parts, so they have one snapshot.
+//! reads the keys of all tables, so they have one snapshot.
 
 use std::fmt::Write as _;
 
@@ -36,9 +36,9 @@ use freshet_types::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Te
 
 use crate::analysis::{Edge, ReadSet, ReferenceColumn, TableReference};
 use crate::dependency::answer::Field;
-use crate::dependency::join_path::{JoinPath, JoinPaths, PARTS_MAX};
-use crate::dependency::key_conditions::{Constants, Start, written_bound};
-use crate::dependency::key_query::{KEYS_MAX, Key, Part, Select, keys_of};
+use crate::dependency::join_path::{JoinPath, JoinPaths, KEYED_TABLES_MAX};
+use crate::dependency::key_conditions::{AccessMethod, Constants, written_bound};
+use crate::dependency::key_query::{KEYS_MAX, Key, KeyedTable, Select, keys_of};
 use crate::dependency::limit_bound::LimitBound;
 use crate::dependency::limit_boundary::BoundaryQuery;
 use crate::dependency::member_keys::{Matching, Members};
@@ -49,7 +49,7 @@ use crate::predicate::parameters::Params;
 /// Join-key dependencies of an execution, and the key query that reads their keys.
 #[derive(Clone, Debug)]
 pub struct JoinKeys {
-    parts: Vec<Part>,
+    keyed_tables: Vec<KeyedTable>,
     /// References of which leaving rows are found by their keys.
     members: Vec<Members>,
     /// For some tables these keys are not read, since no row ever left them.
@@ -81,21 +81,21 @@ impl ReadSet {
         let constants: Vec<Constants<'_>> =
             rows.iter().enumerate().map(|(at, rows)| self.constants(at, rows, params)).collect();
         let boundaries = self.boundary_queries(rows, |place| is_bounded(place) || bound_place == Some(place), params);
-        let starts = constants.iter().enumerate().map(|(at, of_one)| {
-            let answer =
-                (is_bounded(at) || boundaries.iter().any(|boundary| boundary.place == at)).then_some(Start::Answer);
-            Start::of(of_one, |(_, written)| written.start()).into_iter().chain(answer).min()
+        let methods = constants.iter().enumerate().map(|(at, of_one)| {
+            let answer = (is_bounded(at) || boundaries.iter().any(|boundary| boundary.place == at))
+                .then_some(AccessMethod::Answer);
+            AccessMethod::of(of_one, |(_, written)| written.access_method()).into_iter().chain(answer).min()
         });
-        let paths = JoinPaths::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
+        let paths = JoinPaths::from(rows, &methods.collect::<Vec<_>>(), &self.edges);
         let by_answer = (0..rows.len()).filter(|place| is_bounded(*place)).collect();
         let known = Known { constants, boundaries, by_answer };
-        let mut parts = Vec::new();
+        let mut keyed_tables = Vec::new();
         let mut tables = Vec::new();
         for (place, paths) in paths.reached() {
             let reference = &self.references[place];
             tables.extend(paths.iter().flatten().map(|(_, key_column)| self.references[key_column.place].table.id));
             let (edge, _) = paths.first()?.first()?;
-            parts.push(Part {
+            keyed_tables.push(KeyedTable {
                 table: reference.table.id,
                 selects: paths.iter().map(|path| self.select(path, None, &known)).collect::<Option<_>>()?,
                 column: edge.to_column.clone(),
@@ -113,34 +113,34 @@ impl ReadSet {
             let TableReference { table, columns, .. } = &self.references[boundary.place];
             tables.push(table.id);
             reached.push(boundary.place);
-            parts.push(Part::of_boundary(table.id, columns.clone(), boundary.clone()));
+            keyed_tables.push(KeyedTable::of_boundary(table.id, columns.clone(), boundary.clone()));
         }
         let told = |reached: &[usize]| {
             reached.iter().copied().chain(bound_place).chain(known.by_answer.iter().copied()).collect()
         };
-        for (place, inside, part) in
-            self.anti_join_parts(rows, &paths, told(&reached), PARTS_MAX.saturating_sub(parts.len()), params)
-        {
+        let max = KEYED_TABLES_MAX.saturating_sub(keyed_tables.len());
+        for (place, inside, keyed) in self.keyed_anti_joins(rows, &paths, told(&reached), max, params) {
             tables.extend(inside.iter().map(|place| self.references[*place].table.id));
             reached.push(place);
-            parts.push(part);
+            keyed_tables.push(keyed);
         }
         let (limit_bound, dialect) = (limit_bound.cloned(), self.dialect);
         tables.sort_unstable();
         tables.dedup();
         let (members, leading) = (Vec::new(), tables.clone());
         let (loses_none, ranges) = (false, false);
-        let mut join_keys = JoinKeys { parts, members, loses_none, tables, leading, limit_bound, ranges, dialect };
+        let mut join_keys =
+            JoinKeys { keyed_tables, members, loses_none, tables, leading, limit_bound, ranges, dialect };
         reached.extend(self.add_members(rows, &paths, &told(&reached), &known, &mut join_keys));
         join_keys.tables.sort_unstable();
         join_keys.tables.dedup();
-        (!join_keys.parts.is_empty() || !join_keys.members.is_empty()).then_some((join_keys, reached))
+        (!join_keys.keyed_tables.is_empty() || !join_keys.members.is_empty()).then_some((join_keys, reached))
     }
 
-    /// For EXPLAIN CACHE: the join paths from these starts.
-    pub(crate) fn paths<'f>(&'f self, rows: &[Rows], start: impl Fn(usize) -> Option<Start>) -> JoinPaths<'f> {
-        let starts: Vec<Option<Start>> = (0..rows.len()).map(start).collect();
-        JoinPaths::from(rows, &starts, &self.edges)
+    /// For EXPLAIN CACHE: the join paths from the references with these access methods.
+    pub(crate) fn paths<'f>(&'f self, rows: &[Rows], method: impl Fn(usize) -> Option<AccessMethod>) -> JoinPaths<'f> {
+        let methods: Vec<Option<AccessMethod>> = (0..rows.len()).map(method).collect();
+        JoinPaths::from(rows, &methods, &self.edges)
     }
 
     /// For EXPLAIN CACHE: the references found by join keys, each with its column and the column that has the keys.
@@ -205,8 +205,8 @@ impl ReadSet {
         let boundary = known.boundaries.iter().find(|boundary| boundary.place == start);
         conditions.extend(boundary.map(|boundary| boundary.condition("t0")));
         let bounded = !constants.is_empty() || boundary.is_some();
-        let best = Start::of(constants, |(_, written)| written.start());
-        let finds = by_answer.is_some() || boundary.is_some() || best.is_some_and(|best| best <= Start::Range);
+        let best = AccessMethod::of(constants, |(_, written)| written.access_method());
+        let finds = by_answer.is_some() || boundary.is_some() || best.is_some_and(|best| best <= AccessMethod::Range);
         Some(Select {
             key,
             from,
@@ -218,7 +218,8 @@ impl ReadSet {
         })
     }
 
-    /// Adds the references whose leaving rows are found by keys that are read: those of the parts, and those with constants that nothing else covers.
+    /// Adds the references whose leaving rows are found by keys that are read: those of the keyed tables, and those with constants that nothing else
+    /// covers.
     /// Returns the places of the latter.
     fn add_members(
         &self,
@@ -228,10 +229,10 @@ impl ReadSet {
         known: &Known<'_>,
         join_keys: &mut JoinKeys,
     ) -> Vec<usize> {
-        let mut number = join_keys.parts.len();
+        let mut number = join_keys.keyed_tables.len();
         let mut places = Vec::new();
         let mut add = |place: usize, key: Option<Vec<ComparedColumn>>, matching: Matching, paths: &[JoinPath<'_>]| {
-            let key = key.filter(|key| number + key.len() <= PARTS_MAX)?;
+            let key = key.filter(|key| number + key.len() <= KEYED_TABLES_MAX)?;
             let selects = paths.iter().map(|path| self.select(path, Some(place), known)).collect::<Option<Vec<_>>>()?;
             let may_be_asked = selects.iter().all(|select| select.bounded || select.by_answer.is_some());
             let reference = self.references.get(place).filter(|_| may_be_asked)?;
@@ -240,9 +241,9 @@ impl ReadSet {
             number = join_keys.members.last()?.next_number();
             Some(place)
         };
-        for ((at, part), (place, paths)) in join_keys.parts.iter().enumerate().zip(paths.reached()) {
-            let key = self.lacking(place, std::iter::once(&*part.all_terms()));
-            add(place, key, Matching::Part(at), paths);
+        for ((at, keyed), (place, paths)) in join_keys.keyed_tables.iter().enumerate().zip(paths.reached()) {
+            let key = self.lacking(place, std::iter::once(&*keyed.all_terms()));
+            add(place, key, Matching::Keyed(at), paths);
         }
         for (place, rows) in rows.iter().enumerate() {
             let is_told =
@@ -265,7 +266,7 @@ struct Known<'k> {
 
 impl JoinKeys {
     /// One SELECT for all these keys, to be run on a connection to the same server after their fills began. It has two columns, both as text: the
-    /// number of the join keys and of the part, as `1.0`, and a key, which may be NULL.
+    /// number of the join keys and of the keyed table, as `1.0`, and a key, which may be NULL.
     pub fn sql<'l>(all: impl IntoIterator<Item = &'l Self>) -> String {
         in_place(Self::marked_sql(all))
     }
@@ -278,29 +279,29 @@ impl JoinKeys {
     fn marked_sql<'l>(all: impl IntoIterator<Item = &'l Self>) -> String {
         let mut sql = String::new();
         for (number, join_keys) in all.into_iter().enumerate() {
-            let parts = join_keys.parts.iter().enumerate();
-            let questions = parts.flat_map(|(at, part)| {
+            let keyed_tables = join_keys.keyed_tables.iter().enumerate();
+            let selects = keyed_tables.flat_map(|(at, keyed)| {
                 let mark = format!("{number}.{at}");
-                let boundary = part
+                let boundary = keyed
                     .boundary
                     .iter()
                     .map(|boundary| format!("SELECT '{mark}', {}", boundary.sql()))
                     .collect::<Vec<_>>();
-                part.asked().iter().flat_map(move |select| join_keys.questions(&mark, select)).chain(boundary)
+                keyed.asked().iter().flat_map(move |select| join_keys.marked_selects(&mark, select)).chain(boundary)
             });
             let quoted = |name: &str| quoted(join_keys.dialect, name);
             let of_members = join_keys.members.iter().flat_map(|members| members.asked(quoted));
-            let of_members = of_members.map(|(at, select)| join_keys.keys_question(&format!("{number}.{at}"), &select));
-            for question in questions.chain(of_members) {
+            let of_members = of_members.map(|(at, select)| join_keys.marked_select(&format!("{number}.{at}"), &select));
+            for select in selects.chain(of_members) {
                 let and = if sql.is_empty() { "" } else { " UNION ALL " };
-                let _ = write!(sql, "{and}({question})");
+                let _ = write!(sql, "{and}({select})");
             }
         }
         sql
     }
 
-    /// The queries of one SELECT; each row has the mark.
-    fn questions(&self, mark: &str, select: &Select) -> Vec<String> {
+    /// The queries for one SELECT. Each row has the mark.
+    fn marked_selects(&self, mark: &str, select: &Select) -> Vec<String> {
         let Select { key, from, conditions, .. } = select;
         let conditions = conditions.join(" AND ");
         let text = |key: &str| as_text(self.dialect, key);
@@ -310,11 +311,11 @@ impl JoinKeys {
             };
             return vec![extreme("MIN"), extreme("MAX")];
         }
-        vec![self.keys_question(mark, select)]
+        vec![self.marked_select(mark, select)]
     }
 
     /// All keys of one SELECT, or more than the limit.
-    fn keys_question(&self, mark: &str, Select { key, from, conditions, .. }: &Select) -> String {
+    fn marked_select(&self, mark: &str, Select { key, from, conditions, .. }: &Select) -> String {
         let (key, conditions, limit) = (as_text(self.dialect, key), conditions.join(" AND "), KEYS_MAX + 1);
         format!("SELECT DISTINCT '{mark}', {key} FROM {from} WHERE {conditions} LIMIT {limit}")
     }
@@ -323,9 +324,9 @@ impl JoinKeys {
     /// too. Not for rows that must be tested one by one, since most of them may pass. Returns false if no key query is left.
     pub fn ask_for_ranges(&mut self) -> bool {
         self.ranges = true;
-        for part in &mut self.parts {
-            let has_reach = !part.anti_join && part.has_order() && part.selects.iter().all(|select| select.finds);
-            part.selects.retain(|_| has_reach);
+        for keyed in &mut self.keyed_tables {
+            let has_reach = !keyed.anti_join && keyed.has_order() && keyed.selects.iter().all(|select| select.finds);
+            keyed.selects.retain(|_| has_reach);
         }
         self.drop_unled();
         self.is_asked()
@@ -347,13 +348,13 @@ impl JoinKeys {
     }
 
     fn is_asked(&self) -> bool {
-        self.parts.iter().any(Part::is_asked) || self.asks_for_members()
+        self.keyed_tables.iter().any(KeyedTable::is_asked) || self.asks_for_members()
     }
 
     /// Drops the keys of rows whose own join keys are no longer read.
     fn drop_unled(&mut self) {
         for members in &mut self.members {
-            if members.part().is_some_and(|part| !self.parts.get(part).is_some_and(Part::is_asked)) {
+            if members.keyed().is_some_and(|keyed| !self.keyed_tables.get(keyed).is_some_and(KeyedTable::is_asked)) {
                 members.leave();
             }
         }
@@ -371,15 +372,15 @@ impl JoinKeys {
         mut is_wanted: impl FnMut(TableId) -> bool,
         mut loses_rows: impl FnMut(TableId) -> bool,
     ) -> bool {
-        for part in &mut self.parts {
-            let wanted = is_wanted(part.table);
-            part.selects.retain(|_| wanted);
+        for keyed in &mut self.keyed_tables {
+            let wanted = is_wanted(keyed.table);
+            keyed.selects.retain(|_| wanted);
         }
         // Keys of other tables are known only with the LIMIT boundary of the rows that lead to them.
         let leading: Vec<usize> =
-            self.parts.iter().flat_map(|part| &part.selects).filter_map(|select| select.boundary).collect();
-        for part in &mut self.parts {
-            part.boundary.take_if(|boundary| !is_wanted(part.table) && !leading.contains(&boundary.place));
+            self.keyed_tables.iter().flat_map(|keyed| &keyed.selects).filter_map(|select| select.boundary).collect();
+        for keyed in &mut self.keyed_tables {
+            keyed.boundary.take_if(|boundary| !is_wanted(keyed.table) && !leading.contains(&boundary.place));
         }
         for members in self.members.iter_mut().filter(|members| members.is_asked() && !loses_rows(members.table())) {
             members.leave();
@@ -409,8 +410,8 @@ impl JoinKeys {
         let name = |column: &ComparedColumn| format!("t0.{}", quoted(self.dialect, &column.name));
         let written = tests.iter().map(|(column, tests)| written_bound(column, &name(column), tests));
         let Some(conditions) = written.collect::<Option<Vec<_>>>() else { return };
-        let of_parts = self.parts.iter_mut().flat_map(|part| &mut part.selects);
-        for select in of_parts.chain(self.members.iter_mut().flat_map(Members::selects_mut)) {
+        let of_keyed = self.keyed_tables.iter_mut().flat_map(|keyed| &mut keyed.selects);
+        for select in of_keyed.chain(self.members.iter_mut().flat_map(Members::selects_mut)) {
             if select.by_answer.take_if(|start| *start == place).is_some() {
                 select.conditions.extend_from_slice(&conditions);
                 select.bounded = true;
@@ -420,7 +421,7 @@ impl JoinKeys {
 
     /// Number of tables of which any row will matter because their keys are not read.
     pub fn left_out(&self) -> usize {
-        self.parts.iter().filter(|part| !part.is_asked() && part.terms.is_empty()).count()
+        self.keyed_tables.iter().filter(|keyed| !keyed.is_asked() && keyed.terms.is_empty()).count()
     }
 
     /// The leaving rows that the tags name by their keys.
@@ -428,16 +429,12 @@ impl JoinKeys {
         self.members.iter().filter(|members| members.is_asked()).map(Members::named).collect()
     }
 
-    /// Bytes of its part of the query.
+    /// Bytes of its SELECTs.
     pub fn sql_bytes(&self) -> usize {
-        let bytes = |select: &Select| {
-            select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
-        };
         let boundaries =
-            self.parts.iter().filter_map(|part| part.boundary.as_ref()).map(|boundary| boundary.sql().len());
-        let of_members =
-            self.members.iter().map(|members| members.selects().iter().map(bytes).sum::<usize>() * members.questions());
-        self.parts.iter().flat_map(Part::asked).map(bytes).chain(boundaries).chain(of_members).sum()
+            self.keyed_tables.iter().filter_map(|keyed| keyed.boundary.as_ref()).map(|boundary| boundary.sql().len());
+        let selects = self.keyed_tables.iter().flat_map(KeyedTable::asked).map(Select::bytes);
+        selects.chain(boundaries).chain(self.members.iter().map(Members::sql_bytes)).sum()
     }
 
     /// The tables that it reads, sorted and distinct.
@@ -448,7 +445,7 @@ impl JoinKeys {
     /// The tables of which a changed row may change the key query's answer or its tags: those that it reads, and those of which any row matters
     /// because their keys are not read. Not included are leaving rows, see [`Self::named`].
     pub fn rests_on(&self) -> Vec<TableId> {
-        let not_asked = self.parts.iter().filter(|part| !part.is_asked()).map(|part| part.table);
+        let not_asked = self.keyed_tables.iter().filter(|keyed| !keyed.is_asked()).map(|keyed| keyed.table);
         self.leading.iter().copied().chain(not_asked).collect()
     }
 
@@ -469,22 +466,22 @@ impl JoinKeys {
         };
         let mut all = Vec::new();
         for (number, tags) in self.tags_of_parts(Some(rows)).into_iter().enumerate() {
-            let members = self.members.iter().find(|members| members.part() == Some(number));
+            let members = self.members.iter().find(|members| members.keyed() == Some(number));
             match tags.as_slice() {
                 [Tag { rows: RowSet::Where(terms), .. }] => all.extend(told(members, Some(&terms.clone()), tags)),
                 _ => all.extend(tags),
             }
         }
-        for members in self.members.iter().filter(|members| members.part().is_none()) {
+        for members in self.members.iter().filter(|members| members.keyed().is_none()) {
             all.extend(told(Some(members), None, members.tags_of_constants()));
         }
         is_one_known.then_some(all)
     }
 
-    /// The tags of each part.
+    /// The tags of each keyed table.
     fn tags_of_parts(&self, rows: Option<&[Key]>) -> Vec<Vec<Tag>> {
-        let parts = self.parts.iter().enumerate();
-        let boundaries = parts.clone().filter_map(|(number, part)| Some((number, part.boundary.as_ref()?)));
+        let keyed_tables = self.keyed_tables.iter().enumerate();
+        let boundaries = keyed_tables.clone().filter_map(|(number, keyed)| Some((number, keyed.boundary.as_ref()?)));
         let known =
             |number, boundary: &BoundaryQuery| rows.is_some_and(|rows| boundary.is_known(&keys_of(number, rows)));
         let unknown: Vec<usize> = boundaries
@@ -492,7 +489,7 @@ impl JoinKeys {
             .map(|(_, boundary)| boundary.place)
             .collect();
         let is_led = |select: &Select| select.boundary.is_none_or(|boundary| !unknown.contains(&boundary));
-        let asked = |part: &Part| rows.filter(|_| part.is_asked() && part.selects.iter().all(is_led));
-        parts.map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()
+        let asked = |keyed: &KeyedTable| rows.filter(|_| keyed.is_asked() && keyed.selects.iter().all(is_led));
+        keyed_tables.map(|(number, keyed)| keyed.tags(number, asked(keyed), self.ranges)).collect()
     }
 }

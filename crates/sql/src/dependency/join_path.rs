@@ -1,22 +1,22 @@
 //! Join paths: from references that constants restrict, over equalities between columns, to other references (`join_keys.rs`).
 
 use crate::analysis::{Edge, ReferenceColumn};
-use crate::dependency::key_conditions::Start;
+use crate::dependency::key_conditions::AccessMethod;
 use crate::predicate::bind::{self, Rows, is_never};
 
 /// Limit of tables on a path.
 const STEPS_MAX: usize = 8;
 
-/// Limit of paths to the keys of one part.
+/// Limit of paths to the keys of one table.
 const PATHS_MAX: usize = 4;
 
 /// The edges of a join path, backwards from a reference to one with constants, each with the column on its other side.
 pub(crate) type JoinPath<'f> = Vec<(&'f Edge, &'f ReferenceColumn)>;
 
-/// Limit of parts in one key query.
-pub(crate) const PARTS_MAX: usize = 12;
+/// Limit of keyed tables in one key query.
+pub(crate) const KEYED_TABLES_MAX: usize = 12;
 
-/// The join paths to each reference: those that together give all its keys. A start has one path without edges.
+/// The join paths to each reference: those that together give all its keys. A reference with an access method has one path without edges.
 pub(crate) struct JoinPaths<'f> {
     of: Vec<Option<Vec<JoinPath<'f>>>>,
     /// The places of the references that were reached.
@@ -24,12 +24,12 @@ pub(crate) struct JoinPaths<'f> {
 }
 
 impl<'f> JoinPaths<'f> {
-    /// The best starts come first; other starts are used only for references that these do not reach.
-    pub(crate) fn from(rows: &[Rows], starts: &[Option<Start>], edges: &'f [Edge]) -> Self {
+    /// The best access methods come first. Others are used only for references that these do not reach.
+    pub(crate) fn from(rows: &[Rows], methods: &[Option<AccessMethod>], edges: &'f [Edge]) -> Self {
         let mut paths = Self { of: vec![None; rows.len()], reached: Vec::new() };
-        for start in Start::ALL {
-            for (path, own) in paths.of.iter_mut().zip(starts) {
-                if path.is_none() && *own == Some(start) {
+        for method in AccessMethod::ALL {
+            for (path, own) in paths.of.iter_mut().zip(methods) {
+                if path.is_none() && *own == Some(method) {
                     *path = Some(vec![Vec::new()]);
                 }
             }
@@ -49,7 +49,7 @@ impl<'f> JoinPaths<'f> {
                 }
             }
             for (to, along) in next {
-                let new = self.reached.len() < PARTS_MAX && !self.reached.contains(&to);
+                let new = self.reached.len() < KEYED_TABLES_MAX && !self.reached.contains(&to);
                 if let Some(of) = self.of.get_mut(to).filter(|_| new) {
                     *of = Some(along);
                     self.reached.push(to);

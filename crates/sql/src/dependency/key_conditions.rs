@@ -14,7 +14,7 @@
 //! * The bytes of a constant (`LIKE BINARY`, or compared with a BLOB) are those of the connection's character set, so both connections must encode
 //!   ASCII in the same way (`Params::utf8`).
 //!
-//! A condition that no index supports costs as much as in the statement itself, so it is the last choice of a start.
+//! A condition that no index supports costs as much as in the statement itself, so it is the last choice.
 
 use freshet_types::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
 
@@ -23,14 +23,14 @@ use crate::dependency::query_text::{MARK, in_place, marked};
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::like::{Case, Folding, Letters, Matching};
 use crate::predicate::parameters::Params;
-use crate::predicate::{Atom, Operand, Question, mysql_values};
+use crate::predicate::{Atom, Operand, UnboundTest, mysql_values};
 
 /// The condition on a reference's rows: a disjunction of these conjunctions, each with at least one test. Empty: no condition can be written.
-pub(crate) type Constants<'f> = Vec<Vec<(&'f ComparedColumn, Written)>>;
+pub(crate) type Constants<'f> = Vec<Vec<(&'f ComparedColumn, SqlTest)>>;
 
-/// How the rows at the start of a join path are found, best first.
+/// How the server finds the rows at the start of a join path, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Start {
+pub(crate) enum AccessMethod {
     /// By an equality with constants.
     Equal,
     /// By a range, or by the beginning of a text.
@@ -43,19 +43,19 @@ pub(crate) enum Start {
     Most,
 }
 
-impl Start {
+impl AccessMethod {
     /// Best first.
     pub(crate) const ALL: [Self; 5] = [Self::Equal, Self::Range, Self::Answer, Self::Scan, Self::Most];
 
-    /// The start of rows in a disjunction of these conjunctions; None if one has none.
-    pub(crate) fn of<T>(conjunctions: &[Vec<T>], start: impl Fn(&T) -> Self) -> Option<Self> {
-        let best = |conjunction: &Vec<T>| conjunction.iter().map(&start).min();
+    /// The access method for a disjunction of these conjunctions. None if one of them has none.
+    pub(crate) fn of<T>(conjunctions: &[Vec<T>], method: impl Fn(&T) -> Self) -> Option<Self> {
+        let best = |conjunction: &Vec<T>| conjunction.iter().map(&method).min();
         conjunctions.iter().map(best).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 }
 
-/// A test with its constants as the server reads them.
-pub(crate) enum Written {
+/// A test in SQL, with its constants as the server reads them.
+pub(crate) enum SqlTest {
     /// Equal to one of these.
     In(Vec<String>),
     /// Within these limits, both inclusive; at least one is there.
@@ -74,13 +74,13 @@ pub(crate) enum Written {
     },
 }
 
-impl Written {
-    pub(crate) fn start(&self) -> Start {
+impl SqlTest {
+    pub(crate) fn access_method(&self) -> AccessMethod {
         match self {
-            Self::In(_) | Self::Null => Start::Equal,
-            Self::Within { .. } | Self::Text { finds: true, .. } => Start::Range,
-            Self::Text { finds: false, .. } => Start::Scan,
-            Self::NotNull => Start::Most,
+            Self::In(_) | Self::Null => AccessMethod::Equal,
+            Self::Within { .. } | Self::Text { finds: true, .. } => AccessMethod::Range,
+            Self::Text { finds: false, .. } => AccessMethod::Scan,
+            Self::NotNull => AccessMethod::Most,
         }
     }
 
@@ -120,32 +120,32 @@ impl ReadSet {
     }
 
     /// For EXPLAIN CACHE: how the rows of a reference are found if a join path starts there. `is_known` says which constants are known.
-    pub(crate) fn described_start(
+    pub(crate) fn described_access(
         &self,
         place: usize,
         rows: &Rows,
         params: Params<'_>,
         is_known: impl Fn(&Atom) -> bool,
-    ) -> Option<Start> {
+    ) -> Option<AccessMethod> {
         let of_term = |term: &Term| match &term.test {
-            Test::In(_) if !is_mysql_text(&term.column) => Some(Start::Equal),
-            Test::Null => Some(Start::Equal),
-            Test::NotNull | Test::Not(_) => Some(Start::Most),
-            Test::Within { .. } if self.has_limits(&term.column) => Some(Start::Range),
+            Test::In(_) if !is_mysql_text(&term.column) => Some(AccessMethod::Equal),
+            Test::Null => Some(AccessMethod::Equal),
+            Test::NotNull | Test::Not(_) => Some(AccessMethod::Most),
+            Test::Within { .. } if self.has_limits(&term.column) => Some(AccessMethod::Range),
             _ => None,
         };
-        let of_atom = |atom: &Atom| match &atom.question {
-            _ if is_known(atom) => self.text(atom, params).map(|written| written.start()),
-            Question::In(_) if is_mysql_text(&atom.column) => Some(Start::Equal),
-            Question::Like(matching) if matching.is_as_written() => Some(Start::Range),
-            Question::Like(matching) if !matching.negated && !atom.through => Some(Start::Scan),
-            Question::Folded(_) if !atom.through => Some(Start::Scan),
+        let of_atom = |atom: &Atom| match &atom.unbound {
+            _ if is_known(atom) => self.text(atom, params).map(|written| written.access_method()),
+            UnboundTest::In(_) if is_mysql_text(&atom.column) => Some(AccessMethod::Equal),
+            UnboundTest::Like(matching) if matching.is_as_written() => Some(AccessMethod::Range),
+            UnboundTest::Like(matching) if !matching.negated && !atom.through => Some(AccessMethod::Scan),
+            UnboundTest::Folded(_) if !atom.through => Some(AccessMethod::Scan),
             _ => None,
         };
-        Start::of(&self.each_conjunction(place, rows, of_term, of_atom), |start| *start)
+        AccessMethod::of(&self.each_conjunction(place, rows, of_term, of_atom), |method| *method)
     }
 
-    /// Maps the tests and questions of each conjunction of a reference. Empty if a conjunction has no mapped test.
+    /// Maps the bound and unbound tests of each conjunction of a reference. Empty if a conjunction has no mapped test.
     fn each_conjunction<'f, T>(
         &'f self,
         place: usize,
@@ -166,7 +166,7 @@ impl ReadSet {
     }
 
     /// An equality with constants, written so that it is true of no row too many.
-    pub(crate) fn written_exactly(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
+    pub(crate) fn written_exactly(&self, atom: &Atom, params: Params<'_>) -> Option<SqlTest> {
         use ValueType::{Bit, Bool, Bytea, Int, OrderedText, Text, Unsigned, Uuid};
         let is_equal = |test: &Test| matches!(test, Test::In(_));
         let test = self.test(atom, params).filter(is_equal)?;
@@ -179,21 +179,21 @@ impl ReadSet {
         }
     }
 
-    fn written_term(&self, term: &Term) -> Option<Written> {
+    fn written_term(&self, term: &Term) -> Option<SqlTest> {
         match &term.test {
             Test::In(values) if !is_mysql_text(&term.column) => {
                 let texts = values.iter().map(|value| written(self.dialect, &term.column, value));
-                Some(Written::In(texts.collect::<Option<_>>()?))
+                Some(SqlTest::In(texts.collect::<Option<_>>()?))
             }
             Test::Within { low, high } if self.has_limits(&term.column) => within(&term.column, *low, *high),
-            Test::Null => Some(Written::Null),
-            Test::NotNull | Test::Not(_) => Some(Written::NotNull),
+            Test::Null => Some(SqlTest::Null),
+            Test::NotNull | Test::Not(_) => Some(SqlTest::NotNull),
             _ => None,
         }
     }
 
     /// The constants that the reference's predicate compares with text columns, unchanged. Their normal forms, on MySQL, may equal fewer texts.
-    fn text(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
+    fn text(&self, atom: &Atom, params: Params<'_>) -> Option<SqlTest> {
         let quoted = |operand: &Operand| {
             if atom.column.value_type == ValueType::Bytes {
                 let bytes = mysql_values::bytes(*operand, params.get(*operand)?.value, params)?;
@@ -203,17 +203,17 @@ impl ReadSet {
             // In another encoding these bytes are another text.
             (params.client.utf8 || text.is_ascii()).then(|| quoted_text(self.dialect, text)).flatten()
         };
-        match &atom.question {
-            Question::In(operands) if is_mysql_text(&atom.column) => {
-                Some(Written::In(operands.iter().map(quoted).collect::<Option<_>>()?))
+        match &atom.unbound {
+            UnboundTest::In(operands) if is_mysql_text(&atom.column) => {
+                Some(SqlTest::In(operands.iter().map(quoted).collect::<Option<_>>()?))
             }
-            Question::Like(matching) => self.pattern_text(atom, matching, params),
-            Question::Folded(folding) => self.folded_text(atom, folding, params),
+            UnboundTest::Like(matching) => self.pattern_text(atom, matching, params),
+            UnboundTest::Folded(folding) => self.folded_text(atom, folding, params),
             _ => None,
         }
     }
 
-    fn pattern_text(&self, atom: &Atom, matching: &Matching, params: Params<'_>) -> Option<Written> {
+    fn pattern_text(&self, atom: &Atom, matching: &Matching, params: Params<'_>) -> Option<SqlTest> {
         let Matching { pattern, escape, letters, cast, negated, binary, column_case, pattern_case } = *matching;
         let mysql = self.dialect.is_mysql_family();
         let test = self.test(atom, params)?;
@@ -245,10 +245,10 @@ impl ReadSet {
         let like = if letters == Letters::Folded { "ILIKE" } else { "LIKE" };
         let binary = if binary { "BINARY " } else { "" };
         let pattern = in_case(self.dialect, pattern_case, &quoted_text(self.dialect, &text)?);
-        Some(Written::Text { case: column_case, cast, test: format!("{like} {binary}{pattern}{escape}"), finds })
+        Some(SqlTest::Text { case: column_case, cast, test: format!("{like} {binary}{pattern}{escape}"), finds })
     }
 
-    fn folded_text(&self, atom: &Atom, folding: &Folding, params: Params<'_>) -> Option<Written> {
+    fn folded_text(&self, atom: &Atom, folding: &Folding, params: Params<'_>) -> Option<SqlTest> {
         let mysql = self.dialect.is_mysql_family();
         let is_tested = matches!(self.test(atom, params)?, Test::In(_));
         if !is_tested || atom.through || (mysql && (folding.cast || !params.client.utf8)) {
@@ -261,7 +261,7 @@ impl ReadSet {
         };
         let constants: Vec<String> = folding.constants.iter().map(constant).collect::<Option<_>>()?;
         let test = format!("IN ({})", constants.join(", "));
-        Some(Written::Text { case: Some(folding.case), cast: folding.cast, test, finds: false })
+        Some(SqlTest::Text { case: Some(folding.case), cast: folding.cast, test, finds: false })
     }
 
     /// Whether the limits of a range can be written. MySQL reads a TIMESTAMP in the session's time zone.
@@ -295,13 +295,13 @@ fn is_dotted(byte: u8) -> bool {
 pub(crate) fn written_bound(column: &ComparedColumn, name: &str, tests: &[Test]) -> Option<String> {
     let written = tests.iter().map(|test| match test {
         Test::Within { low, high } => within(column, *low, *high),
-        Test::Null => Some(Written::Null),
+        Test::Null => Some(SqlTest::Null),
         Test::In(values) => {
             let number = |value: &Value| {
                 let same = matches!(value, Value::Int(_) | Value::Decimal(_) | Value::Uuid(_));
                 written(Dialect::Postgres, column, value).filter(|_| same)
             };
-            Some(Written::In(values.iter().map(number).collect::<Option<_>>()?))
+            Some(SqlTest::In(values.iter().map(number).collect::<Option<_>>()?))
         }
         _ => None,
     });
@@ -312,9 +312,9 @@ pub(crate) fn written_bound(column: &ComparedColumn, name: &str, tests: &[Test])
 }
 
 /// Limits that include at least the values of these order keys, if there are such limits.
-fn within(column: &ComparedColumn, low: u64, high: u64) -> Option<Written> {
+fn within(column: &ComparedColumn, low: u64, high: u64) -> Option<SqlTest> {
     let (low, high) = (limit(column, low, -1), limit(column, high, 1));
-    (low.is_some() || high.is_some()).then_some(Written::Within { low, high })
+    (low.is_some() || high.is_some()).then_some(SqlTest::Within { low, high })
 }
 
 /// A limit that includes at least the values of the order key, if there is one; `outwards` is the direction of rounding.

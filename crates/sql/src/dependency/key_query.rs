@@ -4,15 +4,15 @@ use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, V
 
 use crate::dependency::limit_boundary::BoundaryQuery;
 
-/// Limit of keys of one part; with more, any row of the table matters.
+/// Limit of keys of one table. With more, any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
 
-/// A key with the number of its part; None is NULL.
+/// A key with the number of its keyed table. None is NULL.
 pub type Key = (usize, Option<Vec<u8>>);
 
 /// Rows of a table that are given by keys or by a LIMIT boundary.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct KeyedTable {
     pub(crate) table: TableId,
     /// The SELECTs that together return all keys; empty if they are not read.
     pub(crate) selects: Vec<Select>,
@@ -27,7 +27,7 @@ pub(crate) struct Part {
     pub(crate) anti_join: bool,
 }
 
-/// A SELECT for keys, without the SELECT list's number of the part.
+/// A SELECT for keys, without the number of the keyed table in the SELECT list.
 #[derive(Clone, Debug)]
 pub(crate) struct Select {
     /// The expression of the key.
@@ -46,15 +46,21 @@ pub(crate) struct Select {
     pub(crate) boundary: Option<usize>,
 }
 
-/// The key query of an anti-join.
-pub(crate) struct Holding {
+impl Select {
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.len() + self.from.len() + self.conditions.iter().map(String::len).sum::<usize>()
+    }
+}
+
+/// The SELECT of an anti-join.
+pub(crate) struct AntiJoinSelect {
     pub(crate) key: String,
     pub(crate) from: String,
     pub(crate) conditions: Vec<String>,
 }
 
-impl Part {
-    /// The SELECTs for its keys; none for an open part.
+impl KeyedTable {
+    /// The SELECTs for its keys. None if one of them is not restricted.
     pub(crate) fn asked(&self) -> &[Select] {
         if self.selects.iter().all(|select| select.bounded) { &self.selects } else { &[] }
     }
@@ -90,8 +96,13 @@ impl Part {
     }
 
     /// Rows without the keys of an anti-join.
-    pub(crate) fn of_anti_join(table: TableId, columns: Columns, column: ComparedColumn, holding: Holding) -> Self {
-        let Holding { key, from, conditions } = holding;
+    pub(crate) fn of_anti_join(
+        table: TableId,
+        columns: Columns,
+        column: ComparedColumn,
+        holding: AntiJoinSelect,
+    ) -> Self {
+        let AntiJoinSelect { key, from, conditions } = holding;
         let select = Select { key, from, conditions, bounded: true, finds: true, by_answer: None, boundary: None };
         Self { table, selects: vec![select], column, terms: Vec::new(), columns, boundary: None, anti_join: true }
     }
@@ -135,9 +146,9 @@ impl Part {
     }
 }
 
-/// The keys of one part.
+/// The keys of one keyed table.
 pub(crate) fn keys_of(number: usize, rows: &[Key]) -> Vec<Option<&[u8]>> {
-    rows.iter().filter(|(part, _)| *part == number).map(|(_, key)| key.as_deref()).collect()
+    rows.iter().filter(|(keyed, _)| *keyed == number).map(|(_, key)| key.as_deref()).collect()
 }
 
 /// The keys as values of a column, sorted and distinct; None if they are too many or one has no normal form.

@@ -61,8 +61,8 @@ pub(crate) struct Members {
 pub(crate) enum Matching {
     /// A disjunction of these conjunctions.
     Constants(Vec<Vec<Term>>),
-    /// The tag of the part with this number.
-    Part(usize),
+    /// The tag of the keyed table with this number.
+    Keyed(usize),
 }
 
 impl Members {
@@ -78,13 +78,9 @@ impl Members {
         Self { table, rows, key, number, selects, columns }
     }
 
-    /// The part that has the rows' predicate.
-    pub(crate) fn part(&self) -> Option<usize> {
-        if let Matching::Part(number) = self.rows { Some(number) } else { None }
-    }
-
-    pub(crate) fn selects(&self) -> &[Select] {
-        &self.selects
+    /// The keyed table that has the rows' predicate.
+    pub(crate) fn keyed(&self) -> Option<usize> {
+        if let Matching::Keyed(number) = self.rows { Some(number) } else { None }
     }
 
     pub(crate) fn selects_mut(&mut self) -> &mut Vec<Select> {
@@ -96,7 +92,7 @@ impl Members {
         self.selects.clear();
     }
 
-    /// The first number behind those of its queries.
+    /// The number after those of its queries.
     pub(crate) fn next_number(&self) -> usize {
         self.number + self.key.len()
     }
@@ -105,9 +101,9 @@ impl Members {
         self.table
     }
 
-    /// The number of queries.
-    pub(crate) fn questions(&self) -> usize {
-        self.key.len()
+    /// Bytes of the SELECTs: each is sent once for every column of the key.
+    pub(crate) fn sql_bytes(&self) -> usize {
+        self.selects.iter().map(Select::bytes).sum::<usize>() * self.key.len()
     }
 
     pub(crate) fn is_asked(&self) -> bool {
@@ -139,12 +135,12 @@ impl Members {
         conjunctions.iter().map(tag).collect()
     }
 
-    /// The tags of these rows by their keys; `of_part` is the predicate of the part. None if the keys are not known.
-    pub(crate) fn tags(&self, of_part: Option<&[Term]>, rows: &[Key]) -> Option<Vec<Tag>> {
-        let conjunctions: Vec<&[Term]> = match (&self.rows, of_part) {
+    /// The tags of these rows by their keys; `of_keyed` is the predicate of the keyed table. None if the keys are not known.
+    pub(crate) fn tags(&self, of_keyed: Option<&[Term]>, rows: &[Key]) -> Option<Vec<Tag>> {
+        let conjunctions: Vec<&[Term]> = match (&self.rows, of_keyed) {
             (_, Some(terms)) => vec![terms],
             (Matching::Constants(conjunctions), None) => conjunctions.iter().map(Vec::as_slice).collect(),
-            (Matching::Part(_), None) => return None,
+            (Matching::Keyed(_), None) => return None,
         };
         let term = |(column, number): (&ComparedColumn, usize)| {
             let values = values_of(column, number, rows)?;

@@ -11,14 +11,14 @@ use crate::analysis::{Edge, ReadSet, TableReference};
 use crate::dependency::derived_limit::LastRowFinder;
 use crate::dependency::join_keys::JoinKeys;
 use crate::dependency::join_path::is_open;
-use crate::dependency::key_conditions::Start;
+use crate::dependency::key_conditions::AccessMethod;
 use crate::dependency::limit_bound::LimitBound;
 use crate::dependency::member_keys::BY_THEIR_KEYS;
 use crate::dependency::result_keys::{BY_KEYS, Keys};
 use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::bind::{self, Rows, is_never};
 use crate::predicate::parameters::{Client, Parameter, ParameterValue, Params};
-use crate::predicate::{Atom, Operand, Question};
+use crate::predicate::{Atom, Operand, UnboundTest};
 
 /// The dependencies of one execution.
 #[derive(Clone, Debug)]
@@ -126,22 +126,22 @@ impl ReadSet {
         let mut lines: Vec<String> = Vec::new();
         let is_known = |operand: &Operand| operand.parameter > u32::from(unknown) && params.get(*operand).is_some();
         let test = |atom: &Atom| {
-            let known = atom.question.operands().iter().all(is_known);
+            let known = atom.unbound.operands().iter().all(is_known);
             if known { self.test(atom, params) } else { self.sketched(atom) }
         };
         let mut rows: Vec<Rows> =
             self.references.iter().map(|reference| bind::rows(&reference.predicate, test)).collect();
         bind::travel(&mut rows, &self.edges);
-        let is_known = |atom: &Atom| atom.question.operands().iter().all(is_known);
-        let starts = |at: usize| {
+        let is_known = |atom: &Atom| atom.unbound.operands().iter().all(is_known);
+        let method = |at: usize| {
             let limit_bound =
                 self.described_limit_bound(at, params, unknown).is_some_and(|column| self.has_limits(column));
             let by_answer = limit_bound || self.described_open(at, &rows[at], params, unknown) == Some(BY_KEYS);
-            let start = self.described_start(at, &rows[at], params, is_known);
+            let found = self.described_access(at, &rows[at], params, is_known);
             let boundary = rows[at].is_none() && self.described_boundary(at, params, unknown).is_some();
-            start.into_iter().chain((by_answer || boundary).then_some(Start::Answer)).min()
+            found.into_iter().chain((by_answer || boundary).then_some(AccessMethod::Answer)).min()
         };
-        let paths = self.paths(&rows, starts);
+        let paths = self.paths(&rows, method);
         let join_keys = self.described_join_keys(&paths);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
@@ -156,7 +156,7 @@ impl ReadSet {
                 let limit_bound = self.described_limit_bound(place, params, unknown);
                 if self.is_keyed(place, rows, limit_bound) {
                     by_keys = ", by the keys of the answer's rows";
-                } else if limit_bound.is_none() && starts(place).is_some() && self.has_members(place, rows) {
+                } else if limit_bound.is_none() && method(place).is_some() && self.has_members(place, rows) {
                     by_keys = BY_THEIR_KEYS;
                 }
                 bound_by(&mut conjunctions, limit_bound);
@@ -194,9 +194,9 @@ impl ReadSet {
 
     /// A test that stands for one with unknown constants.
     fn sketched(&self, atom: &Atom) -> Option<Test> {
-        match &atom.question {
-            Question::Row(row_filter) => self.row_test(row_filter, None),
-            question => Some(sketch(question)),
+        match &atom.unbound {
+            UnboundTest::Row(row_filter) => self.row_test(row_filter, None),
+            unbound => Some(sketch(unbound)),
         }
     }
 
@@ -206,7 +206,7 @@ impl ReadSet {
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
         bind::travel(&mut rows, &self.edges);
         let nothing = self.params(&[], Client::PLAIN);
-        let paths = self.paths(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
+        let paths = self.paths(&rows, |at| self.described_access(at, &rows[at], nothing, |_| false));
         let join_keys = self.described_join_keys(&paths);
         let is_open =
             |place: usize, rows: &Rows| rows.is_none() && join_keys.iter().all(|(reached, _)| *reached != place);
@@ -232,19 +232,19 @@ fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
 }
 
 /// The same for a column.
-fn sketch(question: &Question) -> Test {
-    match question {
-        Question::In(operands) if operands.len() == 1 => Test::In([Value::Int(0)].into()),
-        Question::In(_) | Question::Any(_) => Test::In([Value::Int(0), Value::Int(1)].into()),
-        Question::Null => Test::Null,
-        Question::Is(value) => Test::In([Value::Bool(*value)].into()),
-        Question::Range { .. } | Question::Span(_) => Test::Within { low: 0, high: 0 },
-        Question::Like(_) => Test::Begins([].into()),
-        Question::Folded(folding) => sketch(&Question::In(folding.operands())),
-        Question::NotNull | Question::Row(_) => Test::NotNull,
-        Question::OfText(question) => sketch(question),
-        Question::OrNull(question) => Test::OrNull(sketch(question).into()),
-        Question::Not(_) => Test::Not([].into()),
+fn sketch(unbound: &UnboundTest) -> Test {
+    match unbound {
+        UnboundTest::In(operands) if operands.len() == 1 => Test::In([Value::Int(0)].into()),
+        UnboundTest::In(_) | UnboundTest::Any(_) => Test::In([Value::Int(0), Value::Int(1)].into()),
+        UnboundTest::Null => Test::Null,
+        UnboundTest::Is(value) => Test::In([Value::Bool(*value)].into()),
+        UnboundTest::Range { .. } | UnboundTest::Span(_) => Test::Within { low: 0, high: 0 },
+        UnboundTest::Like(_) => Test::Begins([].into()),
+        UnboundTest::Folded(folding) => sketch(&UnboundTest::In(folding.operands())),
+        UnboundTest::NotNull | UnboundTest::Row(_) => Test::NotNull,
+        UnboundTest::OfText(unbound) => sketch(unbound),
+        UnboundTest::OrNull(unbound) => Test::OrNull(sketch(unbound).into()),
+        UnboundTest::Not(_) => Test::Not([].into()),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::forms::{Form, keeps_value, near_form, normal_form};
 use crate::predicate::key_types::is_whole;
 use crate::predicate::parameters::{Parameter, ParameterValue, Params};
-use crate::predicate::{Atom, Limit, Operand, Predicate, Question, arrays, mysql_values};
+use crate::predicate::{Atom, Limit, Operand, Predicate, UnboundTest, arrays, mysql_values};
 
 /// Limit of values in one test.
 const VALUES_MAX: usize = 1_000;
@@ -158,11 +158,11 @@ impl ReadSet {
                 (number && !whole) || (atom.through && !is_whole(column))
             }
             // A date that depends on the time zone.
-            Test::Within { .. } => atom.through && matches!(atom.question, Question::In(_)),
+            Test::Within { .. } => atom.through && matches!(atom.unbound, UnboundTest::In(_)),
             _ => false,
         };
         // A view's definition may print a float rounded.
-        let in_view = || atom.question.operands().iter().any(|operand| operand.parameter > VIEWS_BASE);
+        let in_view = || atom.unbound.operands().iter().any(|operand| operand.parameter > VIEWS_BASE);
         if matches!(column, ValueType::Float4 | ValueType::Float8) && in_view() {
             return None;
         }
@@ -171,44 +171,44 @@ impl ReadSet {
 
     fn plain_test(&self, atom: &Atom, params: Params<'_>) -> Option<Test> {
         let column = atom.column.value_type;
-        match &atom.question {
-            Question::In(operands) => match (self.values(column, operands, params), &**operands) {
+        match &atom.unbound {
+            UnboundTest::In(operands) => match (self.values(column, operands, params), &**operands) {
                 (Some(values), _) => list(values).map(Test::In),
                 (None, operands) if column.is_date() => self.around(column, operands, params),
                 (None, [operand]) => begins(self.beginning(column, *operand, params)?),
                 (None, _) => None,
             },
-            Question::Any(operand) => list(self.array(column, *operand, params)?).map(Test::In),
-            Question::Null => Some(Test::Null),
-            Question::NotNull => Some(Test::NotNull),
-            Question::OfText(_) => None,
-            Question::Row(row_filter) => self.row_test(row_filter, Some(params)),
-            Question::OrNull(question) => {
-                let atom = Atom { question: (**question).clone(), ..atom.clone() };
+            UnboundTest::Any(operand) => list(self.array(column, *operand, params)?).map(Test::In),
+            UnboundTest::Null => Some(Test::Null),
+            UnboundTest::NotNull => Some(Test::NotNull),
+            UnboundTest::OfText(_) => None,
+            UnboundTest::Row(row_filter) => self.row_test(row_filter, Some(params)),
+            UnboundTest::OrNull(unbound) => {
+                let atom = Atom { unbound: (**unbound).clone(), ..atom.clone() };
                 match self.test(&atom, params)? {
                     // Every row passes.
                     Test::NotNull => None,
                     test => Some(Test::OrNull(test.into())),
                 }
             }
-            Question::Not(question) => Some(self.others(column, question, params)),
-            Question::Folded(folding) => Some(self.folded(column, &folding.operands(), params)),
-            Question::Is(value) => Some(Test::In([Value::Bool(*value)].into())),
-            Question::Range { low, high, beside } => self.range(column, (*low, *high), *beside, params),
-            Question::Span(span) => {
+            UnboundTest::Not(unbound) => Some(self.others(column, unbound, params)),
+            UnboundTest::Folded(folding) => Some(self.folded(column, &folding.operands(), params)),
+            UnboundTest::Is(value) => Some(Test::In([Value::Bool(*value)].into())),
+            UnboundTest::Range { low, high, beside } => self.range(column, (*low, *high), *beside, params),
+            UnboundTest::Span(span) => {
                 let mysql = self.dialect.is_mysql_family();
                 span.test(column, if mysql { ZONE_REACH_MYSQL } else { params.zone_reach() })
             }
-            Question::Like(matching) => Some(self.like(column, matching, params)),
+            UnboundTest::Like(matching) => Some(self.like(column, matching, params)),
         }
     }
 
     /// All values except those that certainly equal one of these constants.
-    fn others(&self, column: ValueType, equal: &Question, params: Params<'_>) -> Test {
+    fn others(&self, column: ValueType, equal: &UnboundTest, params: Params<'_>) -> Test {
         use ValueType::{Bool, Date, Enum, Int, Numeric, OrderedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
         let mysql = self.dialect.is_mysql_family();
         let values = match equal {
-            Question::In(operands) => match column {
+            UnboundTest::In(operands) => match column {
                 Text if mysql => operands.iter().map(|operand| same_text(*operand, params)).collect(),
                 // MySQL does not truncate a time of day where it compares dates, and PostgreSQL does not if another value of the list has one. MySQL
                 // may also compare several values as texts.
@@ -219,7 +219,7 @@ impl ReadSet {
                 }
                 _ => self.values(column, operands, params),
             },
-            Question::Any(operand) => self.array(column, *operand, params),
+            UnboundTest::Any(operand) => self.array(column, *operand, params),
             _ => None,
         };
         let exact = matches!(column, Bool | Date | Enum | Int | Numeric | OrderedText | Text | Timestamp)

@@ -6,7 +6,7 @@
 use freshet_types::{Test, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, DataType, DateTimeField, Expr, Ident, Interval, TimezoneInfo, Value as Constant};
 
-use crate::predicate::Question;
+use crate::predicate::UnboundTest;
 use crate::predicate::syntax::{column_name, unwrapped};
 
 /// A range of timestamps, in microseconds from 1970, both ends inclusive.
@@ -17,7 +17,7 @@ pub(crate) struct Span {
 }
 
 /// The comparison of a column with such a date. A NOT in it is left out.
-pub(crate) fn compared(expr: &Expr) -> Option<(&[Ident], Question)> {
+pub(crate) fn compared(expr: &Expr) -> Option<(&[Ident], UnboundTest)> {
     let (column, span) = match expr {
         Expr::BinaryOp { left, op, right } => match (column_name(left), moment(right)) {
             (Some(column), Some(moment)) => (column, span(op, moment, false)?),
@@ -28,7 +28,7 @@ pub(crate) fn compared(expr: &Expr) -> Option<(&[Ident], Question)> {
         }
         _ => return None,
     };
-    Some((column, Question::Span(span)))
+    Some((column, UnboundTest::Span(span)))
 }
 
 /// `flipped`: the date is on the left.

@@ -17,7 +17,7 @@ use crate::analysis::ReadSet;
 use crate::predicate::bind::list;
 use crate::predicate::parameters::Params;
 use crate::predicate::syntax::{column_name, unwrapped};
-use crate::predicate::{Operand, Question, mysql_values, operand};
+use crate::predicate::{Operand, UnboundTest, mysql_values, operand};
 
 /// The operands of LIKE.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,7 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
 pub(crate) fn folded<'e>(
     column: &'e Expr,
     constants: impl IntoIterator<Item = &'e Expr>,
-) -> Option<(&'e [Ident], Question)> {
+) -> Option<(&'e [Ident], UnboundTest)> {
     let (Some(case), column) = in_case(column) else { return None };
     let constants = constants.into_iter().map(|constant| {
         let (case, constant) = in_case(constant);
@@ -123,11 +123,11 @@ pub(crate) fn folded<'e>(
     });
     let constants = constants.collect::<Option<Vec<_>>>()?;
     let (cast, column) = as_text(column);
-    (!constants.is_empty()).then_some((column_name(column)?, Question::Folded(Folding { case, cast, constants })))
+    (!constants.is_empty()).then_some((column_name(column)?, UnboundTest::Folded(Folding { case, cast, constants })))
 }
 
-/// The question of LIKE or ILIKE. A NOT in it is left out.
-pub(crate) fn matching(like: &Expr) -> Option<(&[Ident], Question)> {
+/// The test of LIKE or ILIKE. A NOT in it is left out.
+pub(crate) fn matching(like: &Expr) -> Option<(&[Ident], UnboundTest)> {
     let (column, pattern, escape, any, ignores_case) = match like {
         Expr::Like { any, expr, pattern, escape_char, negated: _ } => (expr, pattern, escape_char, any, false),
         Expr::ILike { any, expr, pattern, escape_char, negated: _ } => (expr, pattern, escape_char, any, true),
@@ -152,10 +152,10 @@ pub(crate) fn matching(like: &Expr) -> Option<(&[Ident], Question)> {
     };
     let pattern = operand(pattern)?;
     let matching = Matching { pattern, escape, letters, binary, column_case, pattern_case, cast, negated: false };
-    (!any).then_some((column_name(column)?, Question::Like(matching)))
+    (!any).then_some((column_name(column)?, UnboundTest::Like(matching)))
 }
 
-impl Question {
+impl UnboundTest {
     /// The form in which the values of the column compare for this test.
     pub(crate) fn compares(&self, column: ValueType) -> ValueType {
         use ValueType::{ExactText, FoldedText, OrderedText, Text};
@@ -174,7 +174,7 @@ impl Question {
 }
 
 impl ReadSet {
-    /// The test; `column` is the type that [`Question::compares`] returns.
+    /// The test; `column` is the type that [`UnboundTest::compares`] returns.
     pub(crate) fn folded(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Test {
         let value = |operand: &Operand| column.normalise_text(&self.plain_text(*operand, params)?);
         let values = || operands.iter().map(value).collect::<Option<Vec<_>>>();

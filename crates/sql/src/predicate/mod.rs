@@ -3,7 +3,7 @@
 //! The input is the syntax tree of a condition; the output is a [`Predicate`] for each table reference that the condition bounds. `bind.rs` inserts
 //! the constants of one execution, `formula/` does the same for conditions on a whole row, and `parameters.rs` defines the constants.
 //!
-//! A predicate contains only the questions; binding decides whether a constant can be compared in a known way (`bind.rs`). A condition that is not
+//! A predicate contains only unbound tests; binding decides whether a constant can be compared in a known way (`bind.rs`). A condition that is not
 //! understood holds for any row, so it is dropped from a conjunction, and it makes a whole disjunction unknown. Parts beyond the limits are dropped
 //! in the same way: fewer tests mean more rows.
 //!
@@ -30,7 +30,7 @@ use freshet_types::{ComparedColumn, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, UnaryOperator};
 
 use crate::allowlist::types::{comparable_type, enum_name, oid};
-use crate::predicate::column_expressions::{equality, is_negated, is_plain_text, question};
+use crate::predicate::column_expressions::{equality, is_negated, is_plain_text, unbound_test};
 use crate::predicate::date_arithmetic::Span;
 use crate::predicate::like::{Folding, Matching};
 use crate::predicate::row_filter::RowFilter;
@@ -63,7 +63,7 @@ pub(crate) struct Limit {
 
 /// A test whose constants are not known yet.
 #[derive(Clone, Debug)]
-pub(crate) enum Question {
+pub(crate) enum UnboundTest {
     /// `=` and `IN`: equal to at least one.
     In(Vec<Operand>),
     /// `= ANY(array)`
@@ -81,18 +81,18 @@ pub(crate) enum Question {
     /// `upper(t.c) = upper(…)` and the like: equal to one of these when both are in one case.
     Folded(Folding),
     /// `<>`, `NOT IN`, `<> ALL(array)`: equal to none of these.
-    Not(Box<Question>),
+    Not(Box<UnboundTest>),
     /// `OR t.c IS NULL`
-    OrNull(Box<Question>),
+    OrNull(Box<UnboundTest>),
     /// `t.c`, `NOT t.c`, `t.c = true` and the like.
     Is(bool),
     /// The same of `t.c::text`.
-    OfText(Box<Question>),
+    OfText(Box<UnboundTest>),
     /// A condition on the row, in which this column occurs.
     Row(RowFilter),
 }
 
-impl Question {
+impl UnboundTest {
     /// The constants of the comparison.
     pub(crate) fn operands(&self) -> Vec<Operand> {
         match self {
@@ -102,18 +102,18 @@ impl Question {
             Self::Like(matching) => std::iter::once(matching.pattern).chain(matching.escape).collect(),
             Self::Null | Self::NotNull | Self::Is(_) | Self::Span(_) => Vec::new(),
             Self::Row(row_filter) => row_filter.operands.to_vec(),
-            Self::Not(question) | Self::OrNull(question) | Self::OfText(question) => question.operands(),
+            Self::Not(unbound) | Self::OrNull(unbound) | Self::OfText(unbound) => unbound.operands(),
             Self::Range { low, high, beside } => {
                 low.iter().chain(high).map(|limit| limit.operand).chain(*beside).collect()
             }
         }
     }
 
-    /// The question for a column of that type; None if it is unknown. A `varchar` is compared as text in any case.
-    pub(crate) fn asked_of(&self, column: ValueType) -> Option<&Self> {
+    /// The test for a column of that type. None if it is unknown. A `varchar` is compared as text in any case.
+    pub(crate) fn for_column(&self, column: ValueType) -> Option<&Self> {
         match self {
-            Self::OfText(question) => is_plain_text(column).then_some(&**question),
-            question => Some(question),
+            Self::OfText(unbound) => is_plain_text(column).then_some(&**unbound),
+            unbound => Some(unbound),
         }
     }
 
@@ -122,7 +122,7 @@ impl Question {
         match self {
             Self::NotNull | Self::Not(_) | Self::Like(_) | Self::OrNull(_) | Self::Row(_) => true,
             Self::Range { beside, .. } => beside.is_some(),
-            Self::OfText(question) => question.is_weak(),
+            Self::OfText(unbound) => unbound.is_weak(),
             Self::In(_) | Self::Any(_) | Self::Null | Self::Folded(_) | Self::Is(_) | Self::Span(_) => false,
         }
     }
@@ -142,11 +142,11 @@ impl Question {
         let flipped = |limit: Limit| Limit { included: !limit.included, ..limit };
         match self {
             Self::In(_) | Self::Any(_) => vec![Self::Not(self.into())],
-            Self::Not(question) => vec![*question],
+            Self::Not(unbound) => vec![*unbound],
             Self::Null | Self::OrNull(_) | Self::Folded(_) | Self::Span(_) => vec![Self::NotNull],
             Self::NotNull => vec![Self::Null],
             Self::Row(row_filter) => vec![Self::Row(RowFilter { truth: !row_filter.truth, ..row_filter })],
-            Self::OfText(question) => question.denied().into_iter().map(|one| Self::OfText(one.into())).collect(),
+            Self::OfText(unbound) => unbound.denied().into_iter().map(|one| Self::OfText(one.into())).collect(),
             Self::Is(value) => vec![Self::Is(!value)],
             Self::Like(matching) => vec![Self::Like(Matching { negated: !matching.negated, ..matching })],
             Self::Range { low, high, beside } => {
@@ -170,25 +170,25 @@ impl Question {
 #[derive(Clone, Debug)]
 pub(crate) struct Atom {
     pub(crate) column: ComparedColumn,
-    pub(crate) question: Question,
+    pub(crate) unbound: UnboundTest,
     /// It tests the column of a sub-select.
     pub(crate) through: bool,
 }
 
 /// Maps a test of a column to the references whose rows it restricts, by their places, with the test of each. None: no row passes.
-type Resolve<'r> = dyn Fn(&[Ident], &Question) -> Vec<(usize, Option<Atom>)> + 'r;
+type Resolve<'r> = dyn Fn(&[Ident], &UnboundTest) -> Vec<(usize, Option<Atom>)> + 'r;
 
 /// How conditions are translated.
-pub(crate) struct Meaning<'m> {
+pub(crate) struct Translator<'m> {
     pub(crate) of_column: &'m Resolve<'m>,
     /// For a condition that is not such a test and must be true or false.
-    pub(crate) of_row: &'m dyn Fn(&Expr, bool) -> Said,
+    pub(crate) of_row: &'m dyn Fn(&Expr, bool) -> Translated,
 }
 
 /// The understood part of a condition.
-pub(crate) enum Said {
-    Both(Box<Said>, Box<Said>),
-    Either(Box<Said>, Box<Said>),
+pub(crate) enum Translated {
+    Both(Box<Translated>, Box<Translated>),
+    Either(Box<Translated>, Box<Translated>),
     /// Tests of the references in these places.
     Of(Vec<(usize, Option<Atom>)>),
     Nothing,
@@ -213,7 +213,7 @@ impl Predicate {
 
     /// Whether each row must be tested in one of its conjunctions.
     fn is_weak(&self) -> bool {
-        self.0.iter().any(|conjunction| conjunction.iter().all(|atom| atom.question.is_weak()))
+        self.0.iter().any(|conjunction| conjunction.iter().all(|atom| atom.unbound.is_weak()))
     }
 
     pub(crate) fn and(self, other: Self) -> Self {
@@ -258,7 +258,7 @@ impl Predicate {
 /// The column and the values of a conjunction that is one list of values.
 fn listed(conjunction: &[Atom]) -> Option<(&ComparedColumn, &[Operand])> {
     match conjunction {
-        [Atom { column, question: Question::In(list), .. }] => Some((column, list)),
+        [Atom { column, unbound: UnboundTest::In(list), .. }] => Some((column, list)),
         _ => None,
     }
 }
@@ -266,37 +266,37 @@ fn listed(conjunction: &[Atom]) -> Option<(&ComparedColumn, &[Operand])> {
 /// The values of a conjunction that is a list of this column, to add more.
 fn list_of<'c>(conjunction: &'c mut [Atom], wanted: &ComparedColumn) -> Option<&'c mut Vec<Operand>> {
     match conjunction {
-        [Atom { column, question: Question::In(list), .. }] if column == wanted => Some(list),
+        [Atom { column, unbound: UnboundTest::In(list), .. }] if column == wanted => Some(list),
         _ => None,
     }
 }
 
-impl Said {
-    /// The meaning of a condition that is true.
-    pub(crate) fn by(condition: &Expr, meaning: &Meaning<'_>) -> Self {
-        Self::when(condition, true, meaning)
+impl Translated {
+    /// The translation of a condition that is true.
+    pub(crate) fn by(condition: &Expr, translator: &Translator<'_>) -> Self {
+        Self::when(condition, true, translator)
     }
 
-    /// The meaning of a condition that is true, or false, by `truth`.
-    fn when(condition: &Expr, truth: bool, meaning: &Meaning<'_>) -> Self {
+    /// The translation of a condition that is true, or false, by `truth`.
+    fn when(condition: &Expr, truth: bool, translator: &Translator<'_>) -> Self {
         use BinaryOperator::{And, Or};
         match unwrapped(condition) {
-            Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::when(expr, !truth, meaning),
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::when(expr, !truth, translator),
             Expr::BinaryOp { left, op: op @ (And | Or), right } => {
-                let (left, right) = (Self::when(left, truth, meaning), Self::when(right, truth, meaning));
+                let (left, right) = (Self::when(left, truth, translator), Self::when(right, truth, translator));
                 Self::joined(left, right, (*op == And) == truth)
             }
             // These conditions are false also of unknown values.
-            Expr::IsTrue(inner) if truth => Self::when(inner, true, meaning),
-            Expr::IsFalse(inner) if truth => Self::when(inner, false, meaning),
-            other => match Self::tested(other, truth, meaning.of_column) {
-                Self::Nothing => (meaning.of_row)(other, truth),
-                said => said,
+            Expr::IsTrue(inner) if truth => Self::when(inner, true, translator),
+            Expr::IsFalse(inner) if truth => Self::when(inner, false, translator),
+            other => match Self::tested(other, truth, translator.of_column) {
+                Self::Nothing => (translator.of_row)(other, truth),
+                translated => translated,
             },
         }
     }
 
-    /// The meaning as far as the condition is a test of a column by constants.
+    /// The translation as far as the condition is a test of a column by constants.
     fn tested(condition: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
         use BinaryOperator::{Eq, NotEq, Spaceship};
         match condition {
@@ -325,7 +325,7 @@ impl Said {
                         tests.reduce(|one, two| Self::joined(one, two, true)).unwrap_or(Self::Nothing)
                     }
                     Some(_) => Self::Nothing,
-                    None => Self::test(question(other), truth, resolve),
+                    None => Self::test(unbound_test(other), truth, resolve),
                 }
             }
         }
@@ -337,12 +337,12 @@ impl Said {
         let equality = equality(left, right);
         if truth {
             // The constant may be NULL, which is the same as NULL: the branches for NULL stay.
-            let of_rows = |idents: &[Ident], question: &Question| {
-                resolve(idents, question).into_iter().filter(|(_, atom)| atom.is_some()).collect()
+            let of_rows = |idents: &[Ident], unbound: &UnboundTest| {
+                resolve(idents, unbound).into_iter().filter(|(_, atom)| atom.is_some()).collect()
             };
             return Self::test(equality, true, &of_rows);
         }
-        let null = equality.as_ref().map(|(column, _)| (*column, Question::Null));
+        let null = equality.as_ref().map(|(column, _)| (*column, UnboundTest::Null));
         Self::joined(Self::test(equality, false, resolve), Self::test(null, true, resolve), false)
     }
 
@@ -352,24 +352,24 @@ impl Said {
             && let ([(place, Some(one))], [(other_place, Some(two))]) = (left.as_slice(), right.as_slice())
         {
             let of_same = place == other_place && one.column.name == two.column.name;
-            let or_null = match (&one.question, &two.question) {
-                (Question::Null, question) if question.is_weak() => Some((two, question)),
-                (question, Question::Null) if question.is_weak() => Some((one, question)),
+            let or_null = match (&one.unbound, &two.unbound) {
+                (UnboundTest::Null, unbound) if unbound.is_weak() => Some((two, unbound)),
+                (unbound, UnboundTest::Null) if unbound.is_weak() => Some((one, unbound)),
                 _ => None,
             };
-            if let Some((atom, question)) = or_null.filter(|_| of_same) {
-                let question = Question::OrNull(question.clone().into());
-                return Self::Of(vec![(*place, Some(Atom { question, ..atom.clone() }))]);
+            if let Some((atom, unbound)) = or_null.filter(|_| of_same) {
+                let unbound = UnboundTest::OrNull(unbound.clone().into());
+                return Self::Of(vec![(*place, Some(Atom { unbound, ..atom.clone() }))]);
             }
         }
         if both { Self::Both(left.into(), right.into()) } else { Self::Either(left.into(), right.into()) }
     }
 
-    fn test(question: Option<(&[Ident], Question)>, truth: bool, resolve: &Resolve<'_>) -> Self {
-        let Some((column, question)) = question else { return Self::Nothing };
-        let questions = if truth { vec![question] } else { question.denied() };
-        let said = questions.iter().map(|question| Self::Of(resolve(column, question)));
-        said.reduce(|one, two| Self::joined(one, two, false)).unwrap_or(Self::Nothing)
+    fn test(unbound: Option<(&[Ident], UnboundTest)>, truth: bool, resolve: &Resolve<'_>) -> Self {
+        let Some((column, unbound)) = unbound else { return Self::Nothing };
+        let tests = if truth { vec![unbound] } else { unbound.denied() };
+        let translated = tests.iter().map(|unbound| Self::Of(resolve(column, unbound)));
+        translated.reduce(|one, two| Self::joined(one, two, false)).unwrap_or(Self::Nothing)
     }
 
     /// Adds the places of the references that it may restrict.

@@ -11,10 +11,10 @@
 use sqlparser::ast::{BinaryOperator, Expr, Ident};
 
 use crate::predicate::syntax::{column_name, unwrapped};
-use crate::predicate::{Limit, Question, operand, operands};
+use crate::predicate::{Limit, UnboundTest, operand, operands};
 
 /// The tests that are true if this comparison is, without a NOT in it. None: it does not compare rows.
-pub(crate) fn compared(expr: &Expr) -> Option<Vec<(&[Ident], Question)>> {
+pub(crate) fn compared(expr: &Expr) -> Option<Vec<(&[Ident], UnboundTest)>> {
     match expr {
         Expr::InList { expr, list, negated: _ } => {
             let Expr::Tuple(columns) = unwrapped(expr) else { return None };
@@ -31,7 +31,7 @@ pub(crate) fn compared(expr: &Expr) -> Option<Vec<(&[Ident], Question)>> {
 }
 
 /// The lists of values of each column.
-fn among<'e>(columns: &'e [Expr], list: &[Expr]) -> Option<Vec<(&'e [Ident], Question)>> {
+fn among<'e>(columns: &'e [Expr], list: &[Expr]) -> Option<Vec<(&'e [Ident], UnboundTest)>> {
     let row = |row| match unwrapped(row) {
         Expr::Tuple(values) if values.len() == columns.len() => Some(values),
         _ => None,
@@ -39,7 +39,7 @@ fn among<'e>(columns: &'e [Expr], list: &[Expr]) -> Option<Vec<(&'e [Ident], Que
     let rows: Vec<&Vec<Expr>> = list.iter().map(row).collect::<Option<_>>()?;
     let tests = columns.iter().enumerate().filter_map(|(at, column)| {
         let values = operands(rows.iter().filter_map(|row| row.get(at)))?;
-        Some((column_name(column)?, Question::In(values)))
+        Some((column_name(column)?, UnboundTest::In(values)))
     });
     Some(tests.collect())
 }
@@ -54,7 +54,7 @@ fn or_equal(op: &BinaryOperator) -> Option<BinaryOperator> {
 }
 
 /// The test of a column from a comparison by order, with the column on either side.
-pub(crate) fn ordered<'e>(left: &'e Expr, op: &BinaryOperator, right: &'e Expr) -> Option<(&'e [Ident], Question)> {
+pub(crate) fn ordered<'e>(left: &'e Expr, op: &BinaryOperator, right: &'e Expr) -> Option<(&'e [Ident], UnboundTest)> {
     let (left_is_less, included) = match op {
         BinaryOperator::Lt => (true, false),
         BinaryOperator::LtEq => (true, true),
@@ -65,7 +65,7 @@ pub(crate) fn ordered<'e>(left: &'e Expr, op: &BinaryOperator, right: &'e Expr) 
     let limited = |column, constant, below| {
         let limit = Some(Limit { operand: operand(constant)?, included });
         let (low, high) = if below { (None, limit) } else { (limit, None) };
-        Some((column_name(column)?, Question::Range { low, high, beside: None }))
+        Some((column_name(column)?, UnboundTest::Range { low, high, beside: None }))
     };
     limited(left, right, left_is_less).or_else(|| limited(right, left, !left_is_less))
 }

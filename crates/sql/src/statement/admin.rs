@@ -1,13 +1,16 @@
 //! The statements Freshet answers itself.
 //!
 //! They come over the client's ordinary connection, so every statement is looked at: texts that start with none of
-//! SHOW, EXPLAIN, FRESHET and RELOAD must be told apart within a few instructions. On MySQL and MariaDB a new SELECT is searched for one word more.
+//! SHOW, EXPLAIN, FRESHET, RELOAD, CREATE and DROP must be told apart within a few instructions. On MySQL and MariaDB a new SELECT is searched for one word more.
+
+pub(crate) mod caches;
 
 use freshet_types::Dialect;
 
 use crate::lex::mysql;
 use crate::lex::postgres::{Kind, Token};
 use crate::lex::tokens::Tokens;
+use crate::statement::admin::caches::CreateCache;
 use crate::statement::stats_query::{StatsStatement, stats_statement};
 
 /// Less memory than this is a mistake.
@@ -30,6 +33,14 @@ pub enum Admin {
     ShowConfig,
     /// `SHOW RULES`
     ShowRules,
+    /// `SHOW RULES AS TOML`
+    ShowRulesAsToml,
+    /// `CREATE CACHE …`
+    CreateCache(Box<CreateCache>),
+    /// `DROP CACHE name | digest`
+    DropCache(String),
+    /// `DROP ALL CACHES`
+    DropAllCaches,
     /// `RELOAD`
     Reload,
     /// `EXPLAIN CACHE <query>`: the query's text.
@@ -40,6 +51,10 @@ pub enum Admin {
     Bypass(bool),
     /// `FRESHET MEMORY <bytes>`
     Memory(u64),
+    /// `FRESHET MEMORY MIN <bytes>`: the least that the session's database has.
+    MemoryMin(u64),
+    /// `FRESHET MEMORY MAX <bytes>`: the most that it may have.
+    MemoryMax(u64),
     /// MySQL and MariaDB: `SHOW STATUS LIKE 'Qcache%'` with its pattern, which matches only such names.
     QueryCacheStatus(String),
     /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'` with its pattern, which matches only such names.
@@ -50,11 +65,11 @@ pub enum Admin {
 
 /// Recognises an admin statement. None: it is not one. Err: it begins like one but is malformed (message for the client).
 pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
-    // Only a comment or one of the four words can lead to an admin statement.
+    // Only a comment or one of the six words can lead to an admin statement.
     match text.trim_ascii_start().as_bytes() {
         [b's' | b'S', b'h' | b'H', ..]
         | [b'e' | b'E', b'x' | b'X', ..]
-        | [b'f' | b'F', b'r' | b'R', ..]
+        | [b'c' | b'C' | b'd' | b'D' | b'f' | b'F', b'r' | b'R', ..]
         | [b'r' | b'R', b'e' | b'E', b'l' | b'L', b'o' | b'O', ..]
         | [b'-' | b'/' | b'#', ..] => {}
         [b's' | b'S', b'e' | b'E', ..] if dialect.is_mysql_family() => {
@@ -68,8 +83,10 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
     let verb = word();
     let (show, explain, freshet) = (is(verb, "show"), is(verb, "explain"), is(verb, "freshet"));
     if is(verb, "reload") {
-        let ended = tokens.all(|token| token.kind == Kind::Symbol(b';'));
-        return Some(if ended { Ok(Admin::Reload) } else { Err("syntax: RELOAD".to_owned()) });
+        return Some(whole(tokens, Admin::Reload, "RELOAD"));
+    }
+    if is(verb, "create") || is(verb, "drop") {
+        return caches::statement(is(verb, "create"), tokens);
     }
     if !show && !explain && !freshet {
         return None;
@@ -89,7 +106,7 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
         }
         () if show && is(object, "caches") => (Some(Admin::ShowCaches), "SHOW CACHES"),
         () if show && is(object, "config") => (Some(Admin::ShowConfig), "SHOW CONFIG"),
-        () if show && is(object, "rules") => (Some(Admin::ShowRules), "SHOW RULES"),
+        () if show && is(object, "rules") => (shown_rules(tokens.by_ref()), "SHOW RULES or SHOW RULES AS TOML"),
         () if show && is(object, "proxied") => {
             (is(word(), "queries").then_some(Admin::ShowProxiedQueries), "SHOW PROXIED QUERIES")
         }
@@ -106,14 +123,27 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
             ((on || is(switch, "off")).then_some(Admin::Bypass(on)), "FRESHET BYPASS ON or FRESHET BYPASS OFF")
         }
         () if freshet && is(object, "memory") => {
-            let size = tokens.next().filter(|token| token.kind == Kind::Number);
-            let bytes = size.and_then(|token| token.text.parse().ok()).filter(|bytes| *bytes >= MEMORY_BYTES_MIN);
-            (bytes.map(Admin::Memory), "FRESHET MEMORY <bytes>, at least 1048576")
+            (memory(&mut tokens), "FRESHET MEMORY [MIN | MAX] <bytes>, at least 1048576 but for MIN")
         }
         () => return None,
     };
     let ended = tokens.all(|token| token.kind == Kind::Symbol(b';'));
     Some(statement.filter(|_| ended).ok_or_else(|| format!("syntax: {usage}")))
+}
+
+/// What follows `FRESHET MEMORY`.
+fn memory(tokens: &mut Tokens<'_>) -> Option<Admin> {
+    let first = tokens.next()?;
+    let is = |word: &str| first.kind == Kind::Word && first.text.eq_ignore_ascii_case(word);
+    let (make, least): (fn(u64) -> Admin, _) = match () {
+        () if is("min") => (Admin::MemoryMin, 0),
+        () if is("max") => (Admin::MemoryMax, MEMORY_BYTES_MIN),
+        () => (Admin::Memory, MEMORY_BYTES_MIN),
+    };
+    let size = if first.kind == Kind::Word { tokens.next()? } else { first };
+    let is_bound = is("min") || is("max");
+    let bytes = Some(size).filter(|size| size.kind == Kind::Number && is_bound == (first.kind == Kind::Word));
+    bytes.and_then(|size| size.text.parse().ok()).filter(|bytes| *bytes >= least).map(make)
 }
 
 /// Queries of monitoring tools for the servers' own query cache. Freshet answers them, since the server's query cache is off or was removed. Patterns
@@ -136,6 +166,23 @@ fn query_cache(text: &str) -> Option<Admin> {
     match words.as_slice() {
         ["status", "like"] if starts("qcache") => Some(Admin::QueryCacheStatus(pattern)),
         ["variables", "like"] if starts("query_cache") => Some(Admin::QueryCacheVariables(pattern)),
+        _ => None,
+    }
+}
+
+/// The statement, if nothing follows it.
+fn whole(mut rest: Tokens<'_>, admin: Admin, usage: &str) -> Result<Admin, String> {
+    let ended = rest.all(|token| token.kind == Kind::Symbol(b';'));
+    if ended { Ok(admin) } else { Err(format!("syntax: {usage}")) }
+}
+
+fn shown_rules(tokens: &mut Tokens<'_>) -> Option<Admin> {
+    let words: Vec<&str> = tokens.filter(|token| token.kind != Kind::Symbol(b';')).map(|token| token.text).collect();
+    match words.as_slice() {
+        [] => Some(Admin::ShowRules),
+        [one, two] if one.eq_ignore_ascii_case("as") && two.eq_ignore_ascii_case("toml") => {
+            Some(Admin::ShowRulesAsToml)
+        }
         _ => None,
     }
 }

@@ -44,15 +44,17 @@ impl Queue {
 impl Template {
     /// Whether its effect depends on the catalogue, as far as its text says.
     pub fn is_told_by_catalog(&self) -> bool {
-        let survey = &self.survey;
+        let findings = &self.findings;
         self.names_relations()
             || (self.effect == Effect::Signal
-                && (!survey.functions.is_empty() || !survey.operators.is_empty() || survey.handled.has_qualified()))
+                && (!findings.functions.is_empty()
+                    || !findings.operators.is_empty()
+                    || findings.handled.has_qualified()))
     }
 
     /// An [`Effect::Signal`] whose answer does not reveal what others have committed.
     pub fn is_silent_signal(&self) -> bool {
-        self.effect == Effect::Signal && !self.survey.tells && !self.names_relations()
+        self.effect == Effect::Signal && !self.findings.reveals_commits && !self.names_relations()
     }
 
     /// The effect of the statement with this catalogue and search path. A pure statement may write if it reads a foreign table, a table with policies
@@ -68,13 +70,20 @@ impl Template {
 
     /// PostgreSQL: it is `SET LOCAL`, which means the same in every context.
     pub fn is_set_local(&self) -> bool {
-        self.sets_locally && self.survey.functions.is_empty() && self.survey.relations.is_empty()
+        self.sets_locally && self.findings.functions.is_empty() && self.findings.relations.is_empty()
     }
 
     /// PostgreSQL: it changes settings for its transaction alone, and runs no code but the server's own.
     pub fn sets_locally(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let relations = self.sets_locally.then(|| self.relations_without_code(catalog, schemas)).flatten();
         relations.is_some_and(|all| effect_of_views(self.dialect, &all, catalog) == Effect::Pure)
+    }
+
+    /// PostgreSQL: it changes settings alone, and its answer shows nothing of the database. `constant`: the string constant that stands for a parameter.
+    pub fn sets_silently<'v>(&self, catalog: &Catalog, constant: impl Fn(u32) -> Option<&'v [u8]>) -> bool {
+        self.effect == Effect::Settings
+            && self.sets.are_silent(constant)
+            && user_defined(catalog, &self.findings).is_ok()
     }
 
     /// The relations of a statement that only reads if the views among them do; None if it may do more.
@@ -85,13 +94,13 @@ impl Template {
 
     /// The relations of a query; None if they, or its operators and functions, may run code that is not built in.
     pub(crate) fn relations_without_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
-        let survey = &self.survey;
-        let harmless = self.built_in_first(schemas) && user_defined(catalog, survey).is_ok();
+        let findings = &self.findings;
+        let harmless = self.built_in_first(schemas) && user_defined(catalog, findings).is_ok();
         let mut relations = Vec::new();
-        for name in harmless.then_some(&survey.relations)? {
+        for name in harmless.then_some(&findings.relations)? {
             match table(catalog, schemas, name) {
                 Some(table) => relations.extend(family(catalog, table)?),
-                None if survey.is_cte(name) || self.has_no_code(name) => {}
+                None if findings.is_cte(name) || self.has_no_code(name) => {}
                 None => return None,
             }
         }
@@ -99,7 +108,7 @@ impl Template {
             let kind = !matches!(table.kind, RelationKind::Foreign | RelationKind::Other);
             kind && !table.row_security && !table.user_types
         };
-        let harmless = relations.iter().all(plain) && !runs_code(catalog, survey, &relations);
+        let harmless = relations.iter().all(plain) && !runs_code(catalog, findings, &relations);
         harmless.then_some(relations)
     }
 

@@ -54,7 +54,7 @@ impl<'a> NamedTable<'a> {
     }
 }
 
-fn identifier<'a>(token: &Token<'a>) -> Option<Cow<'a, str>> {
+pub(super) fn identifier<'a>(token: &Token<'a>) -> Option<Cow<'a, str>> {
     match token.kind {
         Kind::Word => Some(token.text.into()),
         Kind::Quoted => {

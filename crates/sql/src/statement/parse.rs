@@ -4,7 +4,8 @@
 //! bounded: the tree is walked and dropped recursively.
 
 use crate::allowlist::local_settings::sets_locally;
-use crate::allowlist::visitor::Survey;
+use crate::allowlist::silent_settings::Sets;
+use crate::allowlist::visitor::Findings;
 use crate::lex::postgres::{Kind, Token};
 use crate::lex::tokens::Tokens;
 use crate::statement::effect::{Defines, Effect, together};
@@ -89,13 +90,14 @@ impl Template {
         };
         let mut passing = Self::passing(effect, Reason::NotSelect);
         // After LISTEN a program reads everything of which it will not be notified.
-        passing.survey.tells = word(brackets) == "listen";
+        passing.findings.reveals_commits = word(brackets) == "listen";
         let calls = (effect == Effect::Write).then(|| write_effects::calls(tokens)).flatten();
         let words: Vec<&str> = (0..tokens.len()).map(word).collect();
         passing.defines =
             if makes_plain_index(tokens, &words) { Defines::Nothing } else { Defines::of(&words, effect) };
         let target = calls.as_ref().and_then(|_| write_effects::target(tokens));
         passing.sets_locally = matches!(words.as_slice(), ["set", "local", ..]);
+        passing.sets = Sets::of_set(tokens, &words);
         Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
 
@@ -121,11 +123,12 @@ impl Template {
                 if locks_rows(tokens) { Reason::LocksRows } else { Reason::NotParsed },
             );
         };
-        let survey = Survey::of(Dialect::Postgres, &query);
-        let effect = survey.effect;
+        let findings = Findings::of(Dialect::Postgres, &query);
+        let effect = findings.effect;
         let sets_locally = effect == Effect::Settings && sets_locally(&query);
-        let verdict = survey.refusals.first.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
-        Self { verdict, survey, sets_locally, ..Self::passing(effect, Reason::NotParsed) }
+        let sets = if effect == Effect::Settings { Sets::of_query(&query) } else { Sets::Unknown };
+        let verdict = findings.refusals.first.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
+        Self { verdict, findings, sets_locally, sets, ..Self::passing(effect, Reason::NotParsed) }
     }
 }
 

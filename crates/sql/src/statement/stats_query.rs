@@ -10,7 +10,8 @@ use crate::lex::postgres::{Kind, Token};
 use crate::lex::tokens::Tokens;
 
 /// The tables. ProxySQL has them in a schema `stats`.
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
+    GLOBAL_VARIABLES,
     "stats_memory_metrics",
     "stats_mysql_commands_counters",
     "stats_mysql_connection_pool",
@@ -22,6 +23,9 @@ const TABLES: [&str; 9] = [
     "stats_mysql_users",
 ];
 const SCHEMA: &str = "stats";
+/// A table that MySQL and MariaDB have, too. Answered is only the question for a variable that no server has.
+const GLOBAL_VARIABLES: &str = "global_variables";
+const OF_PROXYSQL: &str = "admin-version";
 
 /// A statement on one of the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,15 +89,15 @@ impl Aggregate {
     }
 }
 
-/// A comparison of a column with a constant.
+/// A comparison of a column with constants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatsCondition {
     /// The column.
     pub column: String,
     /// How it compares.
     pub operator: Comparison,
-    /// The constant; numbers as they are written.
-    pub value: String,
+    /// The constants, one of which must compare so: several are those of `IN`. Numbers are as they are written.
+    pub values: Vec<String>,
 }
 
 /// A comparison operator.
@@ -137,16 +141,27 @@ pub(crate) fn stats_statement(text: &str) -> Option<StatsStatement> {
     if !is_word(select, "select") {
         return None;
     }
-    Some(StatsStatement { table, is_qualified: schema.is_some(), query: parsed(items, behind) })
+    let query = parsed(items, behind);
+    (table != GLOBAL_VARIABLES || query.as_ref().is_ok_and(asks_for_version)).then(|| StatsStatement {
+        table,
+        is_qualified: schema.is_some(),
+        query,
+    })
+}
+
+fn asks_for_version(query: &StatsQuery) -> bool {
+    let [condition] = query.conditions.as_slice() else { return false };
+    condition.column.eq_ignore_ascii_case("variable_name")
+        && (condition.operator, condition.values.as_slice()) == (Comparison::Equal, &[OF_PROXYSQL.to_owned()])
 }
 
 /// Whether the name of a table may be in the text. All texts are searched.
 fn names_stats(text: &str) -> bool {
-    let is_at = |start: usize| {
-        let word = text.as_bytes().get(start..start + b"stats_m".len());
-        word.is_some_and(|word| word.eq_ignore_ascii_case(b"stats_m"))
+    let is_at = |at: usize, before: &str, whole: &str| {
+        let word = at.checked_sub(before.len()).and_then(|start| text.as_bytes().get(start..start + whole.len()));
+        word.is_some_and(|word| word.eq_ignore_ascii_case(whole.as_bytes()))
     };
-    text.match_indices('_').any(|(at, _)| at.checked_sub("stats".len()).is_some_and(is_at))
+    text.match_indices('_').any(|(at, _)| is_at(at, "stats", "stats_m") || is_at(at, "global", GLOBAL_VARIABLES))
 }
 
 fn is_word(token: &Token<'_>, word: &str) -> bool {
@@ -313,17 +328,30 @@ impl<'a> Parser<'a> {
 
     fn condition(&mut self) -> Option<StatsCondition> {
         let column = self.name()?;
+        if self.take_words(&["in"]) {
+            self.take_symbol(b'(').then_some(())?;
+            let mut values = Vec::new();
+            self.list(|parser| {
+                values.push(parser.constant()?);
+                Some(())
+            })?;
+            self.take_symbol(b')').then_some(())?;
+            return Some(StatsCondition { column, operator: Comparison::Equal, values });
+        }
         let operator = self.comparison()?;
+        Some(StatsCondition { column, operator, values: vec![self.constant()?] })
+    }
+
+    fn constant(&mut self) -> Option<String> {
         let sign = if self.take_symbol(b'-') { "-" } else { "" };
         let token = self.next()?;
-        let value = match token.kind {
+        Some(match token.kind {
             Kind::Number => format!("{sign}{}", token.text),
             Kind::Text if sign.is_empty() => String::from_utf8(unescaped(token.text)).ok()?,
             // SQLite takes it for a text where it is no column.
             Kind::Quoted if sign.is_empty() && token.text.starts_with('"') => token.text.trim_matches('"').to_owned(),
             _ => return None,
-        };
-        Some(StatsCondition { column, operator, value })
+        })
     }
 
     fn comparison(&mut self) -> Option<Comparison> {
@@ -377,12 +405,29 @@ mod tests {
         );
         assert_eq!(hits.items, [StatsItem::Aggregate(Aggregate::Count, None, "count(*)".to_owned())]);
         let conditions: Vec<_> =
-            hits.conditions.iter().map(|condition| (condition.operator, condition.value.as_str())).collect();
+            hits.conditions.iter().map(|condition| (condition.operator, condition.values[0].as_str())).collect();
         assert_eq!(
             conditions,
             [(Comparison::Equal, "-1"), (Comparison::Like, "select%"), (Comparison::GreaterOrEqual, "5")]
         );
         assert_eq!((hits.offset, hits.limit), (5, Some(10)));
+        let commands =
+            query("SELECT Command FROM stats_mysql_commands_counters WHERE Command IN ('DELETE', 'SELECT') LIMIT 1");
+        assert_eq!(commands.conditions.first().map(|condition| condition.values.len()), Some(2));
+    }
+
+    #[test]
+    fn of_variables_the_version_alone_is_answered() {
+        let asked = "select variable_value from global_variables where variable_name = 'admin-version'";
+        assert!(stats_statement(asked).is_some_and(|statement| statement.query.is_ok()));
+        for of_server in [
+            "select variable_value from global_variables where variable_name = 'version'",
+            "select variable_value from global_variables",
+            "select * from performance_schema.global_variables where variable_name = 'admin-version'",
+            "select variable_value from global_variables where variable_name = 'admin-version' or 1 = 1",
+        ] {
+            assert!(stats_statement(of_server).is_none(), "{of_server}");
+        }
     }
 
     #[test]
@@ -392,6 +437,8 @@ mod tests {
             "SELECT hostgroup + 1 FROM stats_mysql_query_digest",
             "SELECT * FROM stats_mysql_query_digest, t",
             "SELECT * FROM stats_mysql_query_digest LIMIT x",
+            "SELECT * FROM stats_mysql_query_digest WHERE hostgroup IN ()",
+            "SELECT * FROM stats_mysql_query_digest WHERE hostgroup IN (1, 2",
             "SELECT hostgroup AS 5 FROM stats_mysql_query_digest",
             "SELECT SUM(*) FROM stats_mysql_query_digest",
             "SELECT FROM stats_mysql_query_digest",

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use freshet_types::{Catalog, Dialect, Reason, RelationKind};
 use sqlparser::ast::Query;
 
-use crate::allowlist::visitor::Survey;
+use crate::allowlist::silent_settings::Sets;
+use crate::allowlist::visitor::Findings;
 use crate::predicate::parameters::{Client, Parameter};
 use crate::statement::effect::{Defines, Effect};
 use crate::statement::mysql::certain_read;
@@ -23,7 +24,7 @@ pub struct Template {
     /// PostgreSQL.
     pub(crate) defines: Defines,
     pub(crate) verdict: Result<Box<Parsed>, Reason>,
-    pub(crate) survey: Survey,
+    pub(crate) findings: Findings,
     /// See [`Template::deallocates`].
     pub(crate) deallocates: Option<Box<str>>,
     /// See [`Template::bracket`].
@@ -32,6 +33,8 @@ pub struct Template {
     pub(crate) asks_for_data: bool,
     /// PostgreSQL: it changes settings for its transaction alone, as far as its text says.
     pub(crate) sets_locally: bool,
+    /// PostgreSQL: see [`Template::sets_silently`].
+    pub(crate) sets: Sets,
     /// PostgreSQL: the functions that a write calls by name, if it may run no others.
     pub(crate) calls: Option<Box<[Box<str>]>>,
     /// PostgreSQL: the relation that such a write names.
@@ -56,9 +59,10 @@ pub(crate) struct Parsed {
 impl Template {
     /// Its size in bytes, estimated rather too high (measured on long lists of each kind).
     pub fn bytes(&self) -> usize {
-        let survey = &self.survey;
-        let names = survey.relations.len() + survey.made.len() + survey.functions.len() + survey.operators.len();
-        let counts = survey.counts;
+        let findings = &self.findings;
+        let names =
+            findings.relations.len() + findings.made.len() + findings.functions.len() + findings.operators.len();
+        let counts = findings.counts;
         let tree = self.verdict.as_ref().map_or(0, |parsed| {
             let blocks = 6_000 * counts.queries + 12_500 * counts.selects;
             blocks + 3_500 * counts.table_factors + 1_800 * counts.exprs + 500 * parsed.words
@@ -73,7 +77,7 @@ impl Template {
 
     /// Whether it names relations, so that the code that it runs depends on views and policies.
     pub fn names_relations(&self) -> bool {
-        !self.survey.relations.is_empty()
+        !self.findings.relations.is_empty()
     }
 
     /// Its effect on the transaction block; None if it has none.
@@ -110,7 +114,7 @@ impl Template {
 
     /// PostgreSQL: the numbers of the parameters that name settings which the statement reads (`current_setting`).
     pub fn settings(&self) -> &[u32] {
-        &self.survey.settings
+        &self.findings.settings
     }
 
     /// MySQL and MariaDB: whether the statement takes a snapshot in a REPEATABLE READ transaction that has none. Either if it returns a row (a SELECT
@@ -168,7 +172,7 @@ impl Template {
 
     pub(crate) fn passing(effect: Effect, reason: Reason) -> Self {
         let asks_for_data = effect == Effect::Forgets;
-        let (survey, deallocates, bracket, facts) = (Survey::default(), None, None, Facts::default());
+        let (findings, deallocates, bracket, facts) = (Findings::default(), None, None, Facts::default());
         let verdict = Err(reason);
         let (defines, dialect) = (Defines::of(&[], effect), Dialect::Postgres);
         let (calls, target, sets_locally) = (None, None, false);
@@ -176,11 +180,12 @@ impl Template {
             effect,
             defines,
             verdict,
-            survey,
+            findings,
             deallocates,
             bracket,
             asks_for_data,
             sets_locally,
+            sets: Sets::Unknown,
             calls,
             target,
             facts,

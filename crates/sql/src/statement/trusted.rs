@@ -26,7 +26,7 @@ impl Template {
     /// PostgreSQL: as [`Self::parse`], but a query may be cacheable whose only obstacles are user-defined functions.
     pub fn parse_trusting(dialect: Dialect, normalized: &str) -> Self {
         let parsed = Self::parse(dialect, normalized);
-        if dialect.is_mysql_family() || parsed.survey.made.is_empty() || parsed.survey.refusals.is_refused {
+        if dialect.is_mysql_family() || parsed.findings.made.is_empty() || parsed.findings.refusals.is_refused {
             return parsed;
         }
         let tokens: Vec<Token<'_>> =
@@ -48,13 +48,13 @@ impl Template {
 
     /// The effect of the statement, as far as its text and the trusted functions say.
     pub fn effect_under(&self, catalog: &Catalog) -> Effect {
-        let made = &self.survey.made;
+        let made = &self.findings.made;
         let trusted = !made.is_empty() && made.iter().all(|name| catalog.trusted.contains_key(name.as_str()));
-        if trusted { self.survey.effect_but_made } else { self.effect }
+        if trusted { self.findings.effect_but_made } else { self.effect }
     }
 
     /// Whether the catalogue decides if it only reads.
     pub fn may_be_trusted(&self) -> bool {
-        !self.survey.made.is_empty() && self.verdict.is_ok() && self.survey.effect_but_made == Effect::Pure
+        !self.findings.made.is_empty() && self.verdict.is_ok() && self.findings.effect_but_made == Effect::Pure
     }
 }

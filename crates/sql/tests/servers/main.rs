@@ -151,6 +151,7 @@ fn catalog(schema: &str, tables: &[Described<'_>]) -> Catalog {
         name: (*name).into(),
         value_type: *value_type,
         generated: false,
+        composite: None,
     };
     let table = |(id, (name, columns)): (u32, &Described<'_>)| Table {
         id: TableId(id),

@@ -104,7 +104,7 @@ fn described(upstream: Upstream<'_>, name: &str) -> Result<Vec<Column>> {
                 Some(collation).filter(|name| !name.is_empty()),
             ),
         };
-        Column { name: name.into(), value_type, generated: false }
+        Column { name: name.into(), value_type, generated: false, composite: None }
     };
     Ok(answer.lines().filter(|line| line.contains(',')).map(column).collect())
 }

@@ -50,6 +50,8 @@ pub struct Done {
     pub warnings: u16,
     /// The changed rows that the last result reports.
     pub affected_rows: u64,
+    /// The value that the last result reports as generated or inserted into an AUTO_INCREMENT column; 0: none.
+    pub insert_id: u64,
     /// Number of the error that ended it.
     pub error: Option<u16>,
     /// Results, those without rows too.
@@ -337,7 +339,7 @@ impl Response {
         let word = StatusWord::read(payload, header.payload_bytes)?;
         self.done.status = Some(word.status);
         self.done.warnings = word.warnings;
-        self.done.affected_rows = word.affected_rows;
+        (self.done.affected_rows, self.done.insert_id) = (word.affected_rows, word.insert_id);
         self.changes = word.status.has(Status::SESSION_STATE_CHANGED);
         if self.done.status_places.len() < STATUS_PLACES_MAX {
             self.done.status_places.push(self.done.bytes + (HEADER_BYTES + word.at) as u64);
@@ -460,6 +462,7 @@ struct StatusWord {
     status: Status,
     warnings: u16,
     affected_rows: u64,
+    insert_id: u64,
     /// Where the status is in the payload.
     at: usize,
 }
@@ -471,16 +474,16 @@ impl StatusWord {
         match reader.u8("OK mark")? {
             EOF_MARK if payload_bytes < 7 => {
                 let Eof { warnings, status } = Eof::parse(payload)?;
-                return Ok(Self { status, warnings, affected_rows: 0, at: 3 });
+                return Ok(Self { status, warnings, affected_rows: 0, insert_id: 0, at: 3 });
             }
             OK_MARK | EOF_MARK => {}
             tag => return Err(Malformed::UnknownTag { what: "OK mark", tag }),
         }
         let affected_rows = reader.lenenc("affected rows")?;
-        reader.lenenc("last insert id")?;
+        let insert_id = reader.lenenc("last insert id")?;
         let at = payload.len() - reader.remaining();
         let (status, warnings) = (Status(reader.le_u16("status")?), reader.le_u16("warnings")?);
-        Ok(Self { status, warnings, affected_rows, at })
+        Ok(Self { status, warnings, affected_rows, insert_id, at })
     }
 }
 

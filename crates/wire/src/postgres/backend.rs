@@ -25,6 +25,8 @@ pub const ERROR: u8 = b'E';
 pub const NEGOTIATE: u8 = b'v';
 /// `NoData`
 pub const NO_DATA: u8 = b'n';
+/// `BackendKeyData`
+pub const KEY_DATA: u8 = b'K';
 /// `NoticeResponse`
 pub const NOTICE: u8 = b'N';
 /// `NotificationResponse`
@@ -93,6 +95,12 @@ pub fn is_fatal(frame: &[u8]) -> bool {
     fields.split(|byte| *byte == 0).any(|field| matches!(field, b"VFATAL" | b"VPANIC"))
 }
 
+/// The SQLSTATE of a whole `ErrorResponse` frame.
+pub fn sqlstate(frame: &[u8]) -> Option<&[u8]> {
+    let mut fields = frame.get(HEADER_BYTES..)?.split(|byte| *byte == 0);
+    fields.find_map(|field| field.strip_prefix(b"C"))
+}
+
 /// The setting and its value in a whole `ParameterStatus` frame.
 pub fn parameter_status(frame: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = frame.get(HEADER_BYTES..)?.split(|byte| *byte == 0);
@@ -142,7 +150,7 @@ pub fn put_negotiate(out: &mut Vec<u8>, minor: u16, options: &[&[u8]]) {
 
 /// Appends `ReadyForQuery` with a transaction status.
 pub fn put_ready(out: &mut Vec<u8>, status: u8) {
-    put(out, READY, |out| out.push(status));
+    out.extend_from_slice(&[READY, 0, 0, 0, 5, status]); // each hit ends with it
 }
 
 fn put_row_description(out: &mut Vec<u8>, columns: &[&str]) {

@@ -29,8 +29,8 @@ pub struct BadLength {
 
 /// Reads the head of the frame at the start of `bytes`; None if it is incomplete.
 pub fn header(bytes: &[u8]) -> Result<Option<Header>, BadLength> {
-    let [tag, a, b, c, d, ..] = *bytes else { return Ok(None) };
-    let length = u32::from_be_bytes([a, b, c, d]);
+    let Some([tag, length @ ..]) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (tag, length) = (*tag, u32::from_be_bytes(*length));
     if !(4..=LENGTH_MAX).contains(&length) {
         return Err(BadLength { tag, length });
     }

@@ -95,6 +95,7 @@ pub struct Bound<'a> {
 
 impl<'a> Bind<'a> {
     /// Reads the names of a frame. The frame may be incomplete behind the names.
+    #[inline]
     pub fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = body(frame)?;
         let portal = reader.cstr("portal name")?;

@@ -34,10 +34,32 @@ pub struct Session<'a> {
     pub user: &'a [u8],
     /// `database`; empty if missing: the user's name then.
     pub database: &'a [u8],
-    /// The connection is for replication (`replication` set to anything but a false value).
-    pub replication: bool,
+    /// `replication`.
+    pub replication: Replication,
     /// Names of the protocol's options (`_pq_.…`). No server knows any yet.
     pub options: Vec<&'a [u8]>,
+}
+
+/// Whether the connection is one for replication, by the parameter `replication`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replication {
+    /// An ordinary session.
+    #[default]
+    No,
+    /// Set to a value that is not false: for physical replication. It belongs to no database, and runs no SQL.
+    Physical,
+    /// Set to `database`: for logical replication in a database. It runs SQL, too.
+    Logical,
+}
+
+impl Replication {
+    fn of(value: &[u8]) -> Self {
+        match value {
+            b"false" | b"off" | b"no" | b"0" => Self::No,
+            b"database" => Self::Logical,
+            _ => Self::Physical,
+        }
+    }
 }
 
 /// Why a start-up packet was refused.
@@ -93,7 +115,7 @@ fn session<'a>(minor: u16, reader: &mut Reader<'a>) -> Result<Session<'a>, Malfo
         match name {
             b"user" => session.user = value,
             b"database" => session.database = value,
-            b"replication" => session.replication = !matches!(value, b"false" | b"off" | b"no" | b"0"),
+            b"replication" => session.replication = Replication::of(value),
             _ if name.starts_with(b"_pq_.") => session.options.push(name),
             _ => {}
         }
@@ -176,7 +198,15 @@ mod tests {
         let session = b"\0\0\0\x13\0\x03\0\0user\0me\0\0";
         assert_eq!(parse(session), Ok(Startup::Session(Session { user: b"me", ..Session::default() })));
         let walsender = b"\0\0\0\x24\0\x03\0\0replication\0database\0\0";
-        assert_eq!(parse(walsender), Ok(Startup::Session(Session { replication: true, ..Session::default() })));
+        assert_eq!(
+            parse(walsender),
+            Ok(Startup::Session(Session { replication: Replication::Logical, ..Session::default() }))
+        );
+        let physical = b"\0\0\0\x20\0\x03\0\0replication\0true\0\0";
+        assert_eq!(
+            parse(physical),
+            Ok(Startup::Session(Session { replication: Replication::Physical, ..Session::default() }))
+        );
         let mut newer = b"\0\0\0\x1d\0\x03\0\x02user\0me\0_pq_.x\0y\0\0".to_vec();
         let parsed = Session { minor: 2, user: b"me", options: vec![b"_pq_.x"], ..Session::default() };
         assert_eq!(parse(&newer), Ok(Startup::Session(parsed)));

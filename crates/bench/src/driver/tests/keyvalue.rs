@@ -1,4 +1,4 @@
-//! memcached, Redis, the echo server; and servers that violate the protocol.
+//! memcached, Redis and the echo server, and servers that violate the protocol.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,7 +7,7 @@ use super::*;
 use crate::driver::keyvalue::{Connection, Memcached};
 use crate::target::Kind;
 
-/// Loads it and gets it back, through the connection that a target has.
+/// Stores a value and gets it back through the connection of a target.
 async fn store_and_get(kind: &Kind) {
     let mut connection = Connection::open(kind).await.unwrap();
     let long = vec![b'v'; 900_000];
@@ -62,7 +62,7 @@ fn redis_stores_and_gets() {
     });
 }
 
-/// A server that answers each request of so many bytes with these pieces, then closes; returns its `127.0.0.1:port`.
+/// A server that answers each request of `request` bytes with these pieces and then closes. Returns its `127.0.0.1:port`.
 fn answering(request: usize, pieces: &'static [&'static [u8]]) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let place = listener.local_addr().unwrap().to_string();

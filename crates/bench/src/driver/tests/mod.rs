@@ -1,6 +1,6 @@
-//! The drivers with real servers.
+//! The drivers on real servers.
 //!
-//! A test of a peer that is not installed is skipped with a message, unless `FRESHET_TEST_STRICT` is set.
+//! A test whose peer is not installed is skipped with a message. If `FRESHET_TEST_STRICT` is set, it fails.
 
 mod keyvalue;
 mod mysql;
@@ -17,7 +17,7 @@ use crate::value::Value;
 
 const BOTH: [Protocol; 2] = [Protocol::Prepared, Protocol::Text];
 
-/// Runs it as the load does.
+/// Runs a future as the load does.
 fn block<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, future)
@@ -35,7 +35,7 @@ async fn count(driver: &mut Driver, index: usize, values: &[Value]) -> u64 {
     driver.run(index, values, Rows::Counted).await.unwrap()
 }
 
-/// The rows, which must be as many as the driver says.
+/// The rows of an answer. Their number must be the one that the driver returns.
 async fn rows(driver: &mut Driver, index: usize, values: &[Value]) -> Vec<Row> {
     let mut rows = Vec::new();
     let count = driver.run(index, values, Rows::Kept(&mut rows)).await.unwrap();
@@ -47,7 +47,7 @@ async fn fails(driver: &mut Driver, index: usize, values: &[Value]) -> Failure {
     driver.run(index, values, Rows::Counted).await.unwrap_err()
 }
 
-/// Polls a request of the driver's once, so that it is sent, and drops it.
+/// Polls a request once, so that it is sent, and drops it.
 async fn give_up(driver: &mut Driver, index: usize, values: &[Value]) {
     let request = driver.run(index, values, Rows::Counted);
     let mut request = std::pin::pin!(request);
@@ -58,7 +58,7 @@ async fn give_up(driver: &mut Driver, index: usize, values: &[Value]) {
     .await;
 }
 
-/// Texts that are easy to break on their way.
+/// Texts that are often damaged on the way.
 const TEXTS: [&str; 7] =
     ["", "plain", "O'Hara ''", "back\\slash\\", "two\nlines\tand a tab", "Grüße, 世界 🌊", "$1 ? :name"];
 

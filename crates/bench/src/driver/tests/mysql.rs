@@ -6,7 +6,7 @@ use freshet_testbed::{Mariadb, MariadbSettings};
 
 use super::*;
 
-/// None if there is no MariaDB here.
+/// None if MariaDB is not installed.
 static SERVER: LazyLock<Option<Mariadb>> = LazyLock::new(|| match Mariadb::start(&MariadbSettings::default()) {
     Ok(server) => Some(server),
     Err(error) => {
@@ -74,7 +74,7 @@ fn values_arrive_as_they_were_and_both_protocols_bring_the_same_rows() {
         for driver in [&mut prepared, &mut text] {
             assert_eq!(rows(driver, 1, &[50.into()]).await, [vec![None; 11]]);
             assert_eq!(rows(driver, 1, &[50.into(), 7.into()]).await[0][10].as_deref(), Some(b"7".as_slice()));
-            // An answer that nobody waited for must not be taken for the next.
+            // An answer to a dropped request must not be taken for the next answer.
             give_up(driver, 3, &[]).await;
             let failure = fails(driver, 1, &[50.into()]).await;
             assert!(failure.code == "connection" && !failure.usable, "{failure}");

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use freshet_testbed::Leash;
 
-/// A running peer; ended when dropped.
+/// A running peer. It is stopped when dropped.
 pub(crate) struct Peer {
     child: Child,
     _leash: Leash,
@@ -20,7 +20,7 @@ impl Drop for Peer {
     }
 }
 
-/// Starts it once for each port that somebody else was quicker to take; None if it is not installed.
+/// Starts a peer, again if another process took its port. None if it is not installed.
 pub(crate) fn start(program: &str, arguments: impl Fn(u16) -> Vec<String>) -> Option<Peer> {
     for _ in 0..10 {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -45,7 +45,7 @@ pub(crate) fn start(program: &str, arguments: impl Fn(u16) -> Vec<String>) -> Op
 }
 
 pub(crate) fn memcached() -> Option<Peer> {
-    // `-u` counts for root alone, which memcached refuses to run as.
+    // `-u` applies only to root, as which memcached does not run.
     start("memcached", |port| {
         ["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-p", &port.to_string()].map(str::to_owned).into()
     })
@@ -59,8 +59,8 @@ pub(crate) fn redis(more: &[&str]) -> Option<Peer> {
     })
 }
 
-/// Says that a test was left out, or fails it.
+/// Reports a skipped test. In strict mode the test fails.
 pub(crate) fn left_out(reason: &str) {
     assert!(std::env::var_os("FRESHET_TEST_STRICT").is_none(), "{reason}");
-    println!("left out: {reason}");
+    println!("skipped: {reason}");
 }

@@ -61,7 +61,7 @@ fn long_answers_are_read_to_their_end() {
             assert_eq!(count(&mut driver, 0, &[30_000.into()]).await, 30_000);
             let kept = rows(&mut driver, 0, &[30_000.into()]).await;
             assert!(kept.iter().all(|row| row[1].as_deref() == Some(&[b'x'; 100])));
-            // An answer that nobody waited for must not be taken for the next.
+            // An answer to a dropped request must not be taken for the next answer.
             give_up(&mut driver, 0, &[20_000.into()]).await;
             assert_eq!(count(&mut driver, 0, &[7.into()]).await, 7);
         }
@@ -125,12 +125,12 @@ fn a_killed_connection_says_so_and_another_can_be_opened() {
             let mut victim = open(&SERVER.url(), &statements, protocol).await.unwrap();
             let me = rows(&mut victim, 0, &[]).await;
             let pid: i64 = values_of(&me[0])[0].unwrap().parse().unwrap();
-            // By itself, in the middle of a statement.
+            // The session ends itself in a statement.
             let failure = fails(&mut victim, 1, &[pid.into()]).await;
             assert_eq!((failure.code.as_str(), failure.usable), ("57P01", false), "{failure}");
             let failure = fails(&mut victim, 0, &[]).await;
             assert_eq!((failure.code.as_str(), failure.usable), ("connection", false), "{failure}");
-            // By another, between statements.
+            // Another session ends it between statements.
             let mut victim = open(&SERVER.url(), &statements, protocol).await.unwrap();
             let me = rows(&mut victim, 0, &[]).await;
             let pid: i64 = values_of(&me[0])[0].unwrap().parse().unwrap();
@@ -171,7 +171,7 @@ fn a_dropped_connection_ends_as_the_protocol_wants() {
         let mut driver = open(&SERVER.url(), &[], Protocol::Text).await.unwrap();
         driver.command("BEGIN").await.unwrap();
         drop(driver);
-        // The server logs an end without good-bye inside a transaction. It has seen this one once the session is gone.
+        // The server logs the end of a session in a transaction without Terminate. It has handled the end once the session is not listed any more.
         let sessions = [Statement::read("open", "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'")];
         let mut other = open(&SERVER.url(), &sessions, Protocol::Text).await.unwrap();
         while count(&mut other, 0, &[]).await > 0 {}

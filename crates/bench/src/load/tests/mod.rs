@@ -1,5 +1,5 @@
-//! The loops with a server whose behaviour is known. The tests do not depend on the speed of the machine: bounds of latencies are lower ones that
-//! follow from the server's schedule, and counts are exact.
+//! The loops on a server with known behaviour. The tests do not depend on the speed of the machine: bounds of latencies are lower bounds that follow
+//! from the server's schedule, and counts are exact.
 
 mod real;
 mod server;
@@ -20,7 +20,7 @@ use server::{Answer, Asking, Request, serve};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Longer than any test: a round that is to be stopped.
+/// Longer than any test, for a round that will be stopped.
 const ENDLESS: Duration = Duration::from_secs(3600);
 
 /// Counts the calls.
@@ -59,7 +59,7 @@ fn times(warm_up: u32, measured: u32, cool_down: u32) -> Times {
     Times { warm_up: MILLISECOND * warm_up, measured: MILLISECOND * measured, cool_down: MILLISECOND * cool_down }
 }
 
-/// A whole round of one load that nobody stops.
+/// A whole round of one load that is not stopped.
 fn whole(server: impl Fn(Request) -> Answer + Send + Sync + 'static, pace: Loop, times: &Times) -> Result<Tally> {
     let client = Arc::new(Asking::new(serve(server)));
     let marks = Calls::default();
@@ -68,7 +68,7 @@ fn whole(server: impl Fn(Request) -> Answer + Send + Sync + 'static, pace: Loop,
     tallies.map(|mut tallies| tallies.remove(0))
 }
 
-/// How many are at least so long, give or take the histogram's error.
+/// The number of latencies of at least `length`, within the histogram's error.
 fn at_least(latencies: &Histogram<u64>, length: Duration) -> u64 {
     latencies.count_between(length.mul_f64(0.999).as_nanos() as u64, u64::MAX)
 }
@@ -76,7 +76,7 @@ fn at_least(latencies: &Histogram<u64>, length: Duration) -> u64 {
 const PERIOD: u32 = 500;
 const STALL: u32 = 200;
 
-/// Answers at once, except in the first part of each period: there it waits until that is over.
+/// Answers at once, except in the first part of each period: then it waits until the part is over.
 fn stalling() -> impl Fn(Request) -> Answer {
     let epoch = Instant::now();
     move |_| {
@@ -87,9 +87,9 @@ fn stalling() -> impl Fn(Request) -> Answer {
     }
 }
 
-/// Of a whole number of periods, requests that are due with at least `x` of a stall left are (STALL - x) / PERIOD of all, and
-/// none of those can be answered in less than `x`. One per period may fall on either side of the edge. The open loop must
-/// find all of them although it has only four connections; a closed loop finds four in each stall.
+/// Of all requests in a whole number of periods, (STALL - x) / PERIOD are due with at least `x` of a stall left. None of these can be answered in
+/// less than `x`. One per period may be on either side of the edge. The open loop must find all of them although it has only four connections. A
+/// closed loop finds four in each stall.
 #[test]
 fn an_open_loop_measures_what_stalls_do_and_a_closed_loop_does_not() {
     const PERIODS: u32 = 4;
@@ -112,7 +112,7 @@ fn an_open_loop_measures_what_stalls_do_and_a_closed_loop_does_not() {
     assert!(share(&closed) < 0.19, "a closed loop, {} of {}", share(&closed), closed.latency.len());
 }
 
-/// The background writer is a load beside the first, with its own tally.
+/// The background writer is a second load with its own tally.
 #[test]
 fn what_is_due_in_the_interval_is_counted_exactly() {
     let client = Arc::new(Asking::new(serve(|_| Answer::Success)));
@@ -128,10 +128,9 @@ fn what_is_due_in_the_interval_is_counted_exactly() {
     assert_eq!(client.opened.load(Ordering::Relaxed), 9);
 }
 
-/// While a thread is held up, its other connection is free: so what is due for that one then is late by the client's own
-/// fault, and that shows; and of the transactions of the thread those due in the first half of the 100 ms have waited for the
-/// other half at least, some of them on a busy machine, where the threads begin late. With 1,800 ms the round is over when
-/// the thread goes on, and what was due then is never started.
+/// While a thread is blocked, its other connection is free. What is due for it then is late because of the client, and must be reported so. Of the
+/// thread's transactions, those due in the first half of the 100 ms wait at least for the other half. On a busy machine, where threads start late, it
+/// may be only some of them. With 1,800 ms the round is over when the thread continues, and transactions due meanwhile never start.
 #[test]
 fn lateness_of_the_client_shows_and_is_part_of_the_latency() {
     for held_up in [100, 1800] {
@@ -154,8 +153,8 @@ fn poisson_arrivals_have_the_rate_on_average() {
     assert!((tally.transactions + tally.unfinished).abs_diff(1000) < 127, "{}", tally.transactions);
 }
 
-/// Answers so many transactions and then none. The stop comes in the interval, when each of the four connections has asked
-/// in vain: then each has read the answers to all that it asked before.
+/// Answers this many transactions and then none. The round is stopped in the interval, when each of the four connections has an unanswered request.
+/// By then each has read the answers to all its earlier requests.
 fn stopped(pace: Loop) -> Tally {
     const ANSWERED: u64 = 200;
     let (stop, marks) = (Arc::new(AtomicBool::new(false)), Arc::new(Calls::default()));
@@ -202,9 +201,8 @@ fn a_round_can_be_stopped_while_connections_are_opened() {
     assert_eq!((tally.measured, tally.transactions, marks.count()), (Duration::ZERO, 0, (0, 0)));
 }
 
-/// Each connection is closed at its eleventh transaction, and every seventh transaction fails; after 300 the server
-/// answers no more and the round is stopped. An answer may still be under way then, so counts may be low by one for each
-/// connection.
+/// Each connection is closed at its eleventh transaction, and every seventh transaction fails. After 300 the server does not answer any more, and the
+/// round is stopped. An answer may be in flight then, so counts may be low by one for each connection.
 #[test]
 fn failures_are_counted_by_code_and_lost_connections_opened_anew() {
     for pace in [Loop::Closed, open_loop(3000.0)] {

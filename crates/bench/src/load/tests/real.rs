@@ -38,7 +38,7 @@ fn round(url: &str, connections: usize) -> Round {
     }
 }
 
-/// Takes all connections away when the interval begins.
+/// Closes all connections when the interval begins.
 struct Terminates(Server, AtomicU64);
 
 impl Marks for Terminates {
@@ -52,7 +52,7 @@ impl Marks for Terminates {
     fn end(&self) {}
 }
 
-/// Four connections in front and the writer's four.
+/// Four connections of the load and four of the writer.
 #[tokio::test]
 async fn a_round_survives_the_loss_of_all_its_connections() {
     let server = Postgres::find(None).unwrap().start(&Settings::default()).unwrap();
@@ -66,7 +66,7 @@ async fn a_round_survives_the_loss_of_all_its_connections() {
     assert!(failures(&tally) >= 4, "{:?}", tally.failures);
     assert!(tally.per_second.len() == 2 && tally.per_second[1] > 0, "{:?}", tally.per_second);
     let queries = |tally: &Tally| tally.statements.iter().map(Histogram::len).sum::<u64>();
-    // One for each transaction; the last of each connection may have ended on the other side of the edge.
+    // One query for each transaction. The last of each connection may have ended outside the interval.
     assert!(queries(&tally).abs_diff(tally.transactions) <= 4, "{} of {}", tally.transactions, queries(&tally));
     assert!(writes.transactions > 0 && failures(&writes) > 0, "{writes:?}");
     assert!(writes.transactions + writes.unfinished + failures(&writes) >= 40, "{writes:?}");

@@ -1,7 +1,7 @@
-//! A real server on the loopback interface whose behaviour a test determines, and its client.
+//! A real server on the loopback interface with behaviour set by the test, and its client.
 //!
-//! A request is one byte: `o` when a connection is opened, `?` for a transaction. The answer is one byte too: `.` for success and `!` for a failure
-//! after which the connection is still usable.
+//! A request is one byte: `o` after a connection is opened, `?` for a transaction. The answer is one byte too: `.` for success, and `!` for a failure
+//! after which the connection can still be used.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -17,29 +17,29 @@ use super::super::client::Client;
 use super::super::recorder::Recorder;
 use crate::driver::Failure;
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Answer {
     Success,
     Failure,
-    /// Closes the connection instead.
+    /// Closes the connection without an answer.
     Close,
-    /// Keeps the connection open and says nothing more.
+    /// Keeps the connection open without an answer.
     Never,
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
-    /// It opens the connection.
+    /// Whether it is the first of its connection.
     pub(super) opens: bool,
-    /// Transactions that the server has been asked for before, on all connections.
+    /// Number of earlier transactions on all connections.
     pub(super) before: u64,
-    /// The same on this connection.
+    /// Number of earlier transactions on this connection.
     pub(super) before_here: u64,
 }
 
-/// Starts a server that lives as long as the test's process.
+/// Starts a server that runs until the test's process ends.
 pub(super) fn serve(answer: impl Fn(Request) -> Answer + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -72,13 +72,13 @@ fn serve_one(mut stream: TcpStream, answer: &dyn Fn(Request) -> Answer, asked: &
     }
 }
 
-/// Runs transactions of one statement.
+/// A client whose transactions are one statement each.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) address: SocketAddr,
     pub(super) opened: AtomicU64,
     pub(super) rolled_back: AtomicU64,
-    /// Milliseconds for which the next transaction keeps its thread from doing anything else.
+    /// Milliseconds for which the next transaction blocks its thread.
     pub(super) hold_up: AtomicU64,
 }
 

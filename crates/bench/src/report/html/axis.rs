@@ -2,14 +2,14 @@
 
 use super::super::figures::number;
 
-/// A span of more than this is shown on a logarithmic axis, where the axis may be one.
+/// Values whose largest is more than this many times the smallest get a logarithmic axis, where the axis permits it.
 const LINEAR_RATIO_MAX: f64 = 20.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scale {
     Linear,
     Log,
-    /// Of shares below 1: 0.9, 0.99 and 0.999 are equally far apart.
+    /// For shares below 1: 0.9, 0.99 and 0.999 are equally far apart.
     Nines,
 }
 
@@ -20,13 +20,13 @@ pub(super) struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
-    /// Places of the values that are shown evenly spaced, whatever they are.
+    /// The values of an evenly spaced axis, in order.
     steps: Option<Vec<f64>>,
     ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// From zero to somewhat above the largest of these.
+    /// An axis from zero to somewhat above the largest value.
     pub(super) fn from_zero(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
         let max = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = step(if max > 0.0 { max / 4.0 } else { 0.25 });
@@ -40,7 +40,7 @@ impl Axis {
         Self { label: label.into(), scale: Scale::Linear, low: 0.0, high: count * step, steps: None, ticks }
     }
 
-    /// From zero, or logarithmic (which the label then says) if the values span much.
+    /// An axis from zero. If the values span a wide range, it is logarithmic, and the label says so.
     pub(super) fn wide(label: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite() && *value > 0.0).collect();
         let (min, max) =
@@ -58,8 +58,8 @@ impl Axis {
         Self { label: format!("{label}, logarithmic"), scale: Scale::Log, low, high, steps: None, ticks }
     }
 
-    /// The values at which there are measurements, each with a tick: as they are if their distances are equal, else logarithmic, or
-    /// evenly spaced where one of them is zero.
+    /// An axis with a tick for each measured value. It is linear if the values are equally far apart, and otherwise logarithmic. If one of the values
+    /// is zero, it is evenly spaced.
     pub(super) fn of_values(label: &str, values: &[f64], shown: impl Fn(f64) -> String) -> Self {
         let mut values: Vec<f64> = values.to_vec();
         values.sort_by(f64::total_cmp);
@@ -78,14 +78,14 @@ impl Axis {
         Self { label: format!("{label}{said}"), scale, low, high, steps, ticks }
     }
 
-    /// Quantiles from 0 to this one.
+    /// An axis of quantiles from 0 to this one.
     pub(super) fn quantiles(label: &str, highest: f64) -> Self {
         let all = [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
         let ticks = all.into_iter().filter(|(at, _)| *at <= highest).map(|(at, text)| (at, text.to_owned())).collect();
         Self { label: label.to_owned(), scale: Scale::Nines, low: 0.0, high: highest, steps: None, ticks }
     }
 
-    /// Where a value lies: 0 at the low end, 1 at the high one. Nowhere if it is no number, or none of this axis.
+    /// The position of a value: 0 is the low end, 1 the high end. None if the value is not a number or not on this axis.
     pub(super) fn at(&self, value: f64) -> Option<f64> {
         if let Some(steps) = &self.steps {
             let index = steps.iter().position(|step| step.to_bits() == value.to_bits())?;
@@ -101,20 +101,20 @@ impl Axis {
         (place.is_finite() && (-1e-6..=1.0 + 1e-6).contains(&place)).then_some(place)
     }
 
-    /// Places and texts.
+    /// Positions and labels of the ticks.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, &str)> {
         self.ticks.iter().filter_map(|(value, text)| Some((self.at(*value)?, text.as_str())))
     }
 }
 
-/// The next of 1, 2, 2.5, 5 times a power of ten.
+/// The next larger of 1, 2, 2.5, 5 times a power of ten.
 fn step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let factor = [1.0, 2.0, 2.5, 5.0].into_iter().find(|factor| factor * power >= least * (1.0 - 1e-9)).unwrap_or(10.0);
     factor * power
 }
 
-/// A tick has no more digits than it needs.
+/// The label of a tick, without needless digits.
 fn figure(value: f64) -> String {
     if value >= 1e3 { number(value) } else { format!("{}", (value * 1e9).round() / 1e9) }
 }

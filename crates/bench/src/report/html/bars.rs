@@ -1,4 +1,4 @@
-//! Rows of bars, or of spans from one value to another: one row for each target, under headings.
+//! Rows of bars, or of spans from one value to another: a row for each target, under headings.
 
 use std::fmt::Write as _;
 
@@ -12,15 +12,15 @@ const LEFT: f64 = 112.0;
 const TOP: f64 = 8.0;
 const FOOT: f64 = 38.0;
 const ROW: f64 = 20.0;
-/// The most characters of a name that stand left of a bar.
+/// The most characters of a name to the left of a bar.
 const NAME_MAX: usize = 17;
 
-/// What a row shows.
+/// The mark of a row.
 #[derive(Clone, Debug)]
 pub(super) enum Mark {
-    /// Parts of a bar from zero, one behind the other, each paler than the one before.
+    /// A bar from zero in consecutive parts, each paler than the one before.
     Bar(Vec<f64>),
-    /// From one value to another; a marker at the first.
+    /// A span from one value to another, with a marker at the first.
     Span(f64, f64),
 }
 
@@ -29,9 +29,9 @@ pub(super) enum Mark {
 pub(super) struct Row {
     pub(super) target: String,
     pub(super) mark: Mark,
-    /// Behind the bar.
+    /// The text after the bar.
     pub(super) shown: String,
-    /// When it is pointed at.
+    /// The text of the tooltip.
     pub(super) said: String,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Bars {
 }
 
 impl Bars {
-    /// Nothing if there is nothing to show.
+    /// An empty text if there are no rows.
     pub(super) fn html(&self, palette: &Palette) -> String {
         let rows = || self.blocks.iter().flat_map(|(_, rows)| rows);
         if rows().next().is_none() {

@@ -1,4 +1,4 @@
-//! Cards of access paths on a page: input and output beside each other, the three levels, freshness.
+//! Cards of access paths as HTML: input and output next to each other, the three levels, freshness.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ pub(super) fn html(cards: &Cards, palette: &Palette) -> String {
         text.push_str(&of_one(card, palette));
     }
     let command = super::super::markdown::command(&cards.command);
-    let _ = write!(text, "<p>To repeat it:</p><pre tabindex=\"0\">freshet {}</pre>", Text(&command));
+    let _ = write!(text, "<p>To repeat it:</p><pre tabindex=\"0\">freshet-bench {}</pre>", Text(&command));
     text
 }
 
@@ -66,7 +66,7 @@ fn of_one(card: &Card, palette: &Palette) -> String {
     text + "</article>\n"
 }
 
-/// The second target against the first, at normal load and at the peak.
+/// Compares the second target with the first, at normal load and at the peak.
 fn sentence(card: &Card) -> Option<String> {
     let at = |name: &str| {
         let level = card.levels.iter().find(|level| level.name == name)?;
@@ -78,7 +78,7 @@ fn sentence(card: &Card) -> Option<String> {
     let ratio = peak.get(1)?.ratio(peak.first()?);
     ratio.is_finite().then_some(())?;
     Some(format!(
-        "At half of what {0} can do, {1} a second, 95 of 100 answers came within {2} ms from {3} and within {4} ms from {0}. All that it can, {3} \
+        "At half of the peak of {0}, {1} a second, 95 of 100 answers came within {2} ms from {3} and within {4} ms from {0}. At its peak, {3} \
          answers {ratio:.2} times as many as {0}.",
         first.target,
         number(first.load.rate.median),
@@ -88,7 +88,7 @@ fn sentence(card: &Card) -> Option<String> {
     ))
 }
 
-/// Median to 95th percentile of each target at each level.
+/// A chart from the median to the 95th percentile of each target at each level.
 fn latency(card: &Card, palette: &Palette) -> String {
     let row = |summary: &Summary| {
         let (median, p95) = (quantile(&summary.load.latency, 0.5)?, quantile(&summary.load.latency, 0.95)?);
@@ -103,7 +103,7 @@ fn latency(card: &Card, palette: &Palette) -> String {
         let summaries = level.run.cells.first().map(|cell| Summary::of_cell(&level.run, cell)).unwrap_or_default();
         let asked = match level.run.method.pace {
             crate::load::Loop::Open { rate, .. } => format!("{}, {}/s asked", level.name, number(rate)),
-            crate::load::Loop::Closed | crate::load::Loop::Replay { .. } => format!("{}, all it can", level.name),
+            crate::load::Loop::Closed | crate::load::Loop::Replay { .. } => format!("{}, peak", level.name),
         };
         (asked, summaries.iter().filter_map(row).collect::<Vec<Row>>())
     };
@@ -116,7 +116,7 @@ fn latency(card: &Card, palette: &Palette) -> String {
     Bars { title: "Latency".to_owned(), axis, blocks }.html(palette)
 }
 
-/// What each target reaches.
+/// A chart of the peak throughput of each target.
 fn peak(card: &Card, palette: &Palette) -> String {
     let Some(level) = card.levels.iter().find(|level| level.name == LEVELS[2]) else { return String::new() };
     let summaries = level.run.cells.first().map(|cell| Summary::of_cell(&level.run, cell)).unwrap_or_default();

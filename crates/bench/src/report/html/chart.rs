@@ -1,4 +1,4 @@
-//! A chart of lines, drawn as SVG of about the size at which it is shown.
+//! A line chart as SVG, in about the size in which it is shown.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = WIDTH - 8.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = HEIGHT - 40.0;
-/// Room at both ends of the horizontal axis, for half a marker.
+/// Space at both ends of the horizontal axis for half a marker.
 const INSET: f64 = 12.0;
 
 /// A value of a line.
@@ -20,13 +20,13 @@ const INSET: f64 = 12.0;
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// Lowest and highest round.
+    /// Values of the lowest and the highest round.
     pub(super) range: Option<(f64, f64)>,
-    /// What is shown when it is pointed at. Without it the line runs through, and there is no marker.
+    /// The text of the tooltip. A point without it has no marker.
     pub(super) said: Option<String>,
 }
 
-/// Points that a line joins.
+/// The points of a line, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) target: String,
@@ -40,12 +40,12 @@ pub(super) struct Chart {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
-    /// Where something ends along the horizontal axis.
+    /// Positions of vertical rules, such as the ends of rounds.
     pub(super) rules: Vec<f64>,
 }
 
 impl Chart {
-    /// Nothing if there is nothing to show.
+    /// An empty text if there are no points.
     pub(super) fn html(&self, palette: &Palette) -> String {
         if self.lines.iter().all(|line| line.points.is_empty()) {
             return String::new();
@@ -83,7 +83,7 @@ impl Chart {
         for (at, tick) in self.x.ticks() {
             let x = round(LEFT + INSET + at * (RIGHT - LEFT - 2.0 * INSET));
             let half = width(tick) / 2.0;
-            // A text that would touch the one before is left out; its mark stays.
+            // A label that would touch the one before is omitted. Its tick remains.
             let _ = write!(text, "<path class=\"b\" d=\"M{x} {BOTTOM}v4\"/>");
             if x - half >= free {
                 let _ = write!(text, "<text class=\"m\" x=\"{x}\" y=\"{}\">{}</text>", BOTTOM + 16.0, Text(tick));
@@ -123,7 +123,7 @@ impl Chart {
     }
 }
 
-/// The beginning of a figure with a drawing so high.
+/// The first elements of a figure with this height.
 pub(super) fn open(title: &str, height: f64) -> String {
     format!(
         "<figure><figcaption>{0}</figcaption><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" tabindex=\"0\" \
@@ -132,12 +132,12 @@ pub(super) fn open(title: &str, height: f64) -> String {
     )
 }
 
-/// Of a small text, about.
+/// Approximate width of a small text.
 pub(super) fn width(text: &str) -> f64 {
     text.chars().count() as f64 * 6.2
 }
 
-/// A tenth of a unit is less than a pixel.
+/// Rounds to a tenth of a unit, which is less than a pixel.
 pub(super) fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

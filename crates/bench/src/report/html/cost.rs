@@ -1,4 +1,4 @@
-//! The cost of a million queries on a machine that is paid by the hour.
+//! The cost of a million queries on a machine with an hourly price.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use super::super::figures::{NONE, number};
 use super::super::grid::Grid;
 use super::super::tables::{Group, place};
 
-/// What the machine costs for an hour: `0.0832 USD`.
+/// The price of the machine for an hour: `0.0832 USD`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
-    /// Its name, of one in a list.
+    /// The machine's name, if the price is from a list.
     machine: Option<String>,
     amount: f64,
     currency: String,
@@ -30,13 +30,13 @@ impl FromStr for Price {
 }
 
 impl Price {
-    /// Of a machine of that name.
+    /// Sets the machine's name.
     pub(in super::super) fn named(mut self, machine: &str) -> Self {
         self.machine = Some(machine.to_owned());
         self
     }
 
-    /// Of a million queries at so many a second.
+    /// The cost of a million queries at this rate.
     fn of_a_million(&self, queries_per_second: f64) -> Option<f64> {
         (queries_per_second > 0.0).then(|| self.amount / 3_600.0 * 1e6 / queries_per_second)
     }
@@ -55,18 +55,17 @@ impl Price {
 /// The assumptions of the figures.
 pub(super) fn assumption(prices: &[Price]) -> String {
     let shown: Vec<String> = prices.iter().map(Price::shown).collect();
-    let measured =
-        "for the machine on which all of it ran, the load itself included, and at the throughput that was measured.";
+    let measured = "for the machine that ran everything, the load included, at the measured throughput.";
     match shown.as_slice() {
         [one] => format!("At {one} {measured}"),
         several => format!(
-            "As if this machine were, in turn, {}: {measured} A faster machine answers more; what is compared is targets, not machines.",
+            "As if this machine were, in turn, {}: {measured} A faster machine answers more: the table compares targets, not machines.",
             several.join(", ")
         ),
     }
 }
 
-/// A row for each target of each cell.
+/// A table with a row for each target of each cell.
 pub(super) fn grid(prices: &[Price], group: &Group<'_>) -> Grid {
     let headers: Vec<String> =
         std::iter::once("queries/s".to_owned()).chain(prices.iter().map(Price::header)).collect();
@@ -82,7 +81,7 @@ pub(super) fn grid(prices: &[Price], group: &Group<'_>) -> Grid {
     grid
 }
 
-/// A file of prices: `currency`, and in `[per_hour]` what machines cost by their names.
+/// A file of prices: `currency`, and `[per_hour]` with the price of each machine by name.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -90,7 +89,7 @@ struct File {
     per_hour: BTreeMap<String, f64>,
 }
 
-/// What a file of prices says, by the machines' names.
+/// Parses a file of prices. The machines are in the order of their names.
 pub(in super::super) fn list(text: &str) -> Result<Vec<Price>, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let price = |(machine, amount): (&String, &f64)| {
@@ -101,7 +100,7 @@ pub(in super::super) fn list(text: &str) -> Result<Vec<Price>, String> {
     file.per_hour.iter().map(price).collect()
 }
 
-/// Three digits that count, however small it is.
+/// A figure with three significant digits.
 fn figure(value: f64) -> String {
     let digits = (2..9).find(|digits| value * 10f64.powi(*digits) >= 100.0).unwrap_or(9);
     format!("{value:.*}", digits.unsigned_abs() as usize)

@@ -1,4 +1,4 @@
-//! The documents themselves, within the page.
+//! The documents themselves, embedded in the page.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::super::extra::Extra;
 use super::super::text::embedded;
 use crate::result::Run;
 
-/// Of more bytes than this the histograms of single statements are left out, which are most of a document of many statements.
+/// If the documents are larger than this, the histograms of single statements are left out. They are most of a document with many statements.
 const BYTES_MAX: usize = 1_500_000;
 
 /// The documents of a page's runs.
@@ -27,7 +27,7 @@ impl Documents {
         Self { texts: entries.map(|entry| text(&thinned(&entry.run))).collect(), whole: false }
     }
 
-    /// What is in them.
+    /// A note on what the page contains.
     pub(super) fn note(&self) -> &'static str {
         if self.whole {
             "The page holds the run's whole document, with all histograms."
@@ -36,7 +36,7 @@ impl Documents {
         }
     }
 
-    /// Elements from which the page's script hands them out.
+    /// The elements from which the page's script exports the data.
     pub(super) fn html(&self, csv: &str) -> String {
         let mut html = String::new();
         for (index, text) in self.texts.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Documents {
     }
 }
 
-/// The element of a document that is no run's.
+/// The element of a document other than a run.
 pub(super) fn extra((index, extra): (usize, &Extra)) -> String {
     format!("<script type=\"application/json\" id=\"extra-data-{index}\">{}</script>\n", embedded(&extra.json()))
 }

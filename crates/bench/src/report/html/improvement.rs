@@ -1,9 +1,9 @@
-//! Each target's throughput as a multiple of its database's, over all cells: a geometric mean, since the mean of a doubled and a halved throughput is
-//! one.
+//! The throughput of each target as a multiple of its database's, over all cells. It is a geometric mean, in which a doubled and a halved throughput
+//! cancel out.
 //!
-//! The database of a target is the run's first of its dialect. All cells of a workload of a run have the same weight, and together the weight of the
-//! workload: 1 unless set otherwise, so that a workload does not count more if it was measured at more numbers of connections. The page accepts other
-//! weights, and shows which.
+//! The database of a target is the first target of the run with its dialect. The cells of a workload in a run together have the weight of the
+//! workload, which is 1 by default. So a workload does not count more if it was measured with more numbers of connections. The page lets the reader
+//! change the weights, and shows them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::super::tables::Group;
 use super::super::text::Text;
 use crate::result::Run;
 
-/// The target that another is compared with: the first of its dialect, or of all if it has none. None for the first.
+/// The target to compare with: the first with the same dialect, or the first of all if it has none. None for that target itself.
 pub(super) fn base<'a>(run: &Run, summaries: &'a [Summary], summary: &Summary) -> Option<&'a Summary> {
     let dialect = |name: &str| {
         let url = run.targets.iter().find(|target| target.name == name).map_or("", |target| target.url.as_str());
@@ -29,15 +29,15 @@ pub(super) fn base<'a>(run: &Run, summaries: &'a [Summary], summary: &Summary) -
     (first.target != summary.target).then_some(first)
 }
 
-/// Ratios of a workload's cells, by target and what it is compared with.
+/// The ratios of a workload's cells, by target and its database.
 type Ratios = BTreeMap<(String, String), Vec<f64>>;
 
-/// What is averaged: a row for each workload of each run.
+/// The ratios: a row for each workload of each run.
 #[derive(Debug, Default)]
 pub(super) struct Improvement {
-    /// Title, name of the workload, ratios.
+    /// Title, workload, ratios.
     rows: Vec<(String, String, Ratios)>,
-    /// Targets with their databases, in the order in which they are met.
+    /// Targets with their databases, in the order of their first occurrence.
     columns: Vec<(String, String)>,
 }
 
@@ -66,12 +66,12 @@ impl Improvement {
         }
     }
 
-    /// The mean of the target that was measured in the most cells, in words.
+    /// A sentence with the mean of the target that was measured in the most cells.
     pub(super) fn sentence(&self, weights: &BTreeMap<String, f64>) -> String {
         let ratios = |column: &(String, String)| -> Vec<f64> {
             self.rows.iter().filter_map(|(.., ratios)| ratios.get(column)).flatten().copied().collect()
         };
-        // Of several with as many, the first.
+        // If several targets have equally many cells, the first is taken.
         let Some(column) = self.columns.iter().rev().max_by_key(|column| ratios(column).len()) else {
             return String::new();
         };
@@ -88,7 +88,7 @@ impl Improvement {
         )
     }
 
-    /// Over the workloads.
+    /// The mean over the workloads.
     fn mean(&self, column: &(String, String), weights: &BTreeMap<String, f64>) -> Option<f64> {
         let of = |(_, workload, ratios): &(String, String, Ratios)| {
             let mean = mean(ratios.get(column)?.iter().map(|ratio| (*ratio, 1.0)))?;
@@ -97,15 +97,15 @@ impl Improvement {
         mean(self.rows.iter().filter_map(of))
     }
 
-    /// A table with a row for each workload and the mean of all; nothing where there is nothing to compare.
+    /// A table with a row for each workload and the mean of all. An empty text if there is nothing to compare.
     pub(super) fn html(&self, weights: &BTreeMap<String, f64>) -> String {
         if self.columns.is_empty() {
             return String::new();
         }
         let weight = |workload: &str| weights.get(workload).copied().unwrap_or(1.0);
         let mut text = String::from(
-            "<p>How many times the transactions/s of its database each target had, as a geometric mean over the cells of each \
-             workload and, with these weights, over the workloads. What was not measured counts for nothing.</p>\
+            "<p>The ratio of each target's transactions/s to its database's, as a geometric mean over the cells of each workload and, \
+             with these weights, over the workloads. Targets that were not measured are left out.</p>\
              <div class=\"wide\" tabindex=\"0\">",
         );
         let class = if self.rows.len() > 1 { "mean" } else { "mean one" };
@@ -141,7 +141,7 @@ impl Improvement {
     }
 }
 
-/// Geometric, of values with their weights. None of no weight.
+/// The weighted geometric mean. None if the weights add up to zero.
 fn mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (sum, weights) =
         values.fold((0.0, 0.0), |(sum, all), (value, weight)| (sum + weight * value.ln(), all + weight));

@@ -1,8 +1,8 @@
-//! Runs as one self-contained page of HTML: no external font, script or style.
+//! Runs as one self-contained HTML page without external fonts, scripts or styles.
 //!
-//! The charts are SVG and drawn here, so that they are visible without JavaScript and in print. The script shows the values under the pointer,
-//! switches between light and dark, changes the weights of the mean and exports the data. Figures are those of the Markdown, with the same rounding,
-//! and its tables are the page's.
+//! The charts are SVG that is generated here, so they are visible without JavaScript and in print. The script shows the values under the pointer,
+//! switches between light and dark, changes the weights of the mean and exports the data. The page has the same tables as the Markdown, with the same
+//! rounding.
 
 mod axis;
 mod bars;
@@ -38,24 +38,24 @@ use crate::result::Run;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Hands out the figures of runs.
+/// The button that exports the figures.
 const CSV: &str =
     "<button type=\"button\" data-download=\"csv\" data-name=\"freshet-bench.csv\">figures as CSV</button>";
-/// The page may use only its own contents, whatever a name in the results contains.
+/// The page may load nothing, whatever a name in the results contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// What the page reckons with and shows beside runs.
+/// Settings of the page, and its documents other than runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options<'a> {
-    /// What machines cost.
+    /// Prices of machines.
     pub(super) prices: &'a [Price],
     /// Weights of workloads.
     pub(super) weights: Option<&'a BTreeMap<String, f64>>,
-    /// Cards and sizes.
+    /// Cards and sizings.
     pub(super) extras: &'a [Extra],
 }
 
-/// All runs on one page, with the data themselves: the documents, and this CSV.
+/// A page with all runs. It contains the documents and this CSV.
 pub(super) fn html(entries: &[(&Entry, Vec<Group<'_>>)], csv: &str, options: Options<'_>) -> String {
     let runs = entries.iter().map(|(entry, _)| &entry.run);
     let palette = Palette::of(runs.chain(options.extras.iter().flat_map(Extra::runs)));
@@ -92,7 +92,7 @@ pub(super) fn html(entries: &[(&Entry, Vec<Group<'_>>)], csv: &str, options: Opt
         page.push_str(&section.html(if alone { Some(&improvement) } else { None }, data.note()));
     }
     for (index, extra) in options.extras.iter().enumerate() {
-        page.push_str(&beside(extra, index, entries.len() + options.extras.len() > 1, &palette));
+        page.push_str(&extra_section(extra, index, entries.len() + options.extras.len() > 1, &palette));
     }
     let extras: String = options.extras.iter().enumerate().map(data::extra).collect();
     let _ = write!(page, "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n{}{extras}", data.html(csv));
@@ -100,8 +100,8 @@ pub(super) fn html(entries: &[(&Entry, Vec<Group<'_>>)], csv: &str, options: Opt
     page
 }
 
-/// A document that is no run's.
-fn beside(extra: &Extra, index: usize, titled: bool, palette: &Palette) -> String {
+/// The section of a document other than a run.
+fn extra_section(extra: &Extra, index: usize, titled: bool, palette: &Palette) -> String {
     let mut text = format!("<section class=\"run\" id=\"extra-{index}\">");
     if titled {
         let _ = write!(text, "<h2>{}</h2>", Text(&extra.title()));
@@ -118,7 +118,7 @@ fn beside(extra: &Extra, index: usize, titled: bool, palette: &Palette) -> Strin
     text
 }
 
-/// What several runs have in common: where each is, the mean of all, the main figures.
+/// The beginning of a page with several runs: links, the mean of all runs, the main figures.
 fn front(entries: &[(&Entry, Vec<Group<'_>>)], extras: &[Extra], lead: &str, improvement: &str) -> String {
     let mut page = String::from("<nav aria-label=\"runs\"><ul>");
     for (index, (entry, _)) in entries.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The samples during the rounds of a cell, with the rounds side by side: start-up effects, growth, drops.
+//! Charts of the samples during the rounds of a cell, with the rounds next to each other. They show start-up effects, growth and drops.
 
 use std::fmt::Write as _;
 
@@ -12,15 +12,15 @@ use super::sweep::named;
 use crate::result::{Cell, Load, Round, Run, Sample};
 
 const MIB: f64 = 1_048_576.0;
-/// The last second of an interval may be a part of one; of a smaller part a rate would say little.
+/// The last second of an interval may be incomplete. A rate over a shorter time would mean little.
 const SECONDS_MIN: f64 = 0.5;
 
-/// Seconds since the round's start, a value, and how it is said.
+/// Seconds since the start of the round, a value, and its tooltip.
 type Value = (f64, f64, String);
-/// What is shown of a round.
+/// Computes the values of a round.
 type Of<'a> = &'a dyn Fn(&Round) -> Vec<Value>;
 
-/// The charts of all cells, each cell's under its name.
+/// The charts of all cells, each under the cell's name.
 pub(super) fn html(group: &Group<'_>, palette: &Palette) -> String {
     let mut text = String::new();
     for (cell, _) in &group.cells {
@@ -45,7 +45,7 @@ fn charts(run: &Run, cell: &Cell, palette: &Palette) -> String {
     let all: [(&str, &str, Of<'_>); 6] = [
         ("Throughput", "transactions/s", &load),
         ("Background writes", "writes/s", &writes),
-        ("Answered from the cache", "% of statements", &|round| between(&round.series, hit_ratio)),
+        ("Served from the cache", "% of statements", &|round| between(&round.series, hit_ratio)),
         ("Evictions", "evictions/s", &|round| between(&round.series, evicted)),
         ("Age of the proof that no change is missing", "ms", &age),
         ("Memory of the target's own process", "MiB", &memory),
@@ -75,7 +75,7 @@ fn chart((run, cell): (&Run, &Cell), title: &str, unit: &str, of: Of<'_>) -> Cha
     Chart { title: title.to_owned(), x: Axis::from_zero(label, [last]), y, lines, rules }
 }
 
-/// Each second of the measured interval, in its middle.
+/// A value for each second of the measured interval, at the middle of the second.
 fn per_second(load: &Load, warm_up: f64, said: impl Fn(f64) -> String) -> Vec<Value> {
     let value = |(second, count): (usize, &u64)| {
         let start = second as f64;
@@ -86,7 +86,7 @@ fn per_second(load: &Load, warm_up: f64, said: impl Fn(f64) -> String) -> Vec<Va
     load.per_second.iter().enumerate().filter_map(value).collect()
 }
 
-/// The difference between two samples, at the later one. Counters that fell belong to a restarted process.
+/// The difference of successive samples, at the time of the later one. If a counter fell, the process was restarted, and the difference is left out.
 fn between(series: &[Sample], of: impl Fn(&Sample, &Sample) -> Option<(f64, String)>) -> Vec<Value> {
     let value = |pair: &[Sample]| {
         let [before, after] = pair else { return None };
@@ -103,7 +103,7 @@ fn hit_ratio(before: &Sample, after: &Sample) -> Option<(f64, String)> {
     (hits >= 0.0 && fills >= 0.0 && passed >= 0.0).then(|| (share * 100.0, percent(share)))
 }
 
-/// How far behind the database's changes an answer from the cache may be.
+/// How far a served result may be behind the database's changes.
 fn age(round: &Round) -> Vec<Value> {
     let value = |sample: &Sample| {
         let millis = sample.cache.age? * 1e3;
@@ -112,7 +112,7 @@ fn age(round: &Round) -> Vec<Value> {
     round.series.iter().filter_map(value).collect()
 }
 
-/// A process that is not seen has no memory.
+/// No values for a process that was not observed.
 fn memory(round: &Round) -> Vec<Value> {
     let seen = round.series.iter().filter(|sample| sample.memory > 0);
     seen.map(|sample| (sample.at, sample.memory as f64 / MIB, bytes(sample.memory as f64))).collect()

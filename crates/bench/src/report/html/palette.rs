@@ -1,7 +1,7 @@
-//! The look of targets: each has one colour, one marker and one dash on the whole page.
+//! The style of each target: one colour, one marker and one dash on the whole page.
 //!
-//! The colours are those of Okabe and Ito, which people with any colour vision can distinguish, the pale ones darker on white; the style sheet has
-//! them. There are fewer markers than colours, and the two numbers have no common factor, so that no two targets of a page of 56 share both.
+//! The colours are those of Okabe and Ito, which people with any colour vision can distinguish; the pale ones are darker on white. They are in the
+//! style sheet. The numbers of markers and colours have no common factor, so no two of up to 56 targets have both in common.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ const COLOURS: usize = 8;
 const MARKERS: usize = 7;
 const DASHES: usize = 3;
 
-/// The shapes, drawn once; charts refer to them.
+/// The marker shapes. Charts refer to them.
 pub(super) const SHAPES: &str = concat!(
     r#"<svg width="0" height="0" class="shapes" aria-hidden="true"><defs>"#,
     r#"<circle id="m0" r="3.6"/><rect id="m1" x="-3.3" y="-3.3" width="6.6" height="6.6"/>"#,
@@ -21,7 +21,7 @@ pub(super) const SHAPES: &str = concat!(
     r#"<path id="m6" d="M0-4.6 1.4-1.4 4.6 0 1.4 1.4 0 4.6-1.4 1.4-4.6 0-1.4-1.4z"/></defs></svg>"#
 );
 
-/// Names of all targets of a page, in the order in which they are met.
+/// Names of all targets of a page, in the order of their first occurrence.
 #[derive(Debug)]
 pub(super) struct Palette(Vec<String>);
 
@@ -43,18 +43,18 @@ impl Palette {
         self.0.iter().position(|known| known == name).unwrap_or(self.0.len())
     }
 
-    /// Classes of what shows this target.
+    /// CSS classes of a target's elements.
     pub(super) fn classes(&self, name: &str) -> String {
         let index = self.index(name);
         format!("t{} d{}", index % COLOURS, index / COLOURS % DASHES)
     }
 
-    /// Name of its marker.
+    /// Name of the target's marker.
     pub(super) fn marker(&self, name: &str) -> String {
         format!("m{}", self.index(name) % MARKERS)
     }
 
-    /// The markers and colours of these names.
+    /// A legend with the markers and colours of these names.
     pub(super) fn legend<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::from("<ul class=\"legend\">");
         for name in names {

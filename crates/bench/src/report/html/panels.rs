@@ -1,5 +1,4 @@
-//! The charts of a group of cells, one after the other: throughput and latency, distributions, cache, processor time,
-//! statements.
+//! The charts of a group of cells, in order: throughput and latency, distributions, cache, processor time, statements.
 
 use hdrhistogram::Histogram;
 
@@ -16,10 +15,10 @@ use crate::result::Cell;
 
 const NANOSECONDS_PER_MS: f64 = 1e6;
 const QUANTILES: [(f64, &str); 3] = [(0.5, "Median"), (0.95, "95th percentile"), (0.99, "99th percentile")];
-/// Values of a distribution that can be pointed at.
+/// Quantiles of a distribution that have a marker.
 const MARKED: [f64; 6] = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
 
-/// Milliseconds at a quantile. Nothing of no transactions.
+/// Milliseconds at a quantile. None if there are no transactions.
 pub(super) fn quantile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
     (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile) as f64 / NANOSECONDS_PER_MS)
 }
@@ -28,7 +27,7 @@ pub(super) fn shown_ms(value: f64) -> String {
     milliseconds(value * NANOSECONDS_PER_MS)
 }
 
-/// Throughput, and what each cache had to do with it.
+/// Throughput, and the cache's share in it.
 pub(super) fn throughput(group: &Group<'_>, palette: &Palette) -> String {
     let rate = |summary: &Summary| Some(summary.load.rate);
     let hits = |summary: &Summary| summary.cache.map(|cache| one(cache.hit_ratio() * 100.0));
@@ -36,13 +35,13 @@ pub(super) fn throughput(group: &Group<'_>, palette: &Palette) -> String {
     let share = |value: f64| percent(value / 100.0);
     let all = [
         Measure { title: "Throughput", unit: "transactions/s", of: &rate, shown: &number, shared: &[] },
-        Measure { title: "Answered from the cache", unit: "% of statements", of: &hits, shown: &share, shared: &[] },
-        Measure { title: "Asked of the database", unit: "queries/s", of: &upstream, shown: &number, shared: &[] },
+        Measure { title: "Served from the cache", unit: "% of statements", of: &hits, shown: &share, shared: &[] },
+        Measure { title: "Sent to the database", unit: "queries/s", of: &upstream, shown: &number, shared: &[] },
     ];
     all.iter().map(|measure| measure.html(group, palette)).collect()
 }
 
-/// Quantiles of the latency; lines share their axis.
+/// Quantiles of the latency. All charts have the same axis.
 pub(super) fn latency(group: &Group<'_>, palette: &Palette) -> String {
     let all = group.cells.iter().flat_map(|(_, summaries)| summaries);
     let shared: Vec<f64> =
@@ -54,14 +53,14 @@ pub(super) fn latency(group: &Group<'_>, palette: &Palette) -> String {
     QUANTILES.into_iter().map(chart).collect()
 }
 
-/// What the background writers got.
+/// Rate and latency of the background writers.
 pub(super) fn writes(group: &Group<'_>, palette: &Palette) -> String {
     let rate = |summary: &Summary| summary.writes.as_ref().map(|writes| writes.rate);
     Measure { title: "Background writes achieved", unit: "writes/s", of: &rate, shown: &number, shared: &[] }
         .html(group, palette)
 }
 
-/// Of each cell, latency against the share of transactions that were as fast.
+/// For each cell, the latency against the share of transactions that are as fast or faster.
 pub(super) fn distributions(group: &Group<'_>, palette: &Palette) -> String {
     let chart = |(cell, summaries): &(&Cell, Vec<Summary>)| {
         let lines: Vec<Line> = summaries.iter().map(distribution).collect();
@@ -78,7 +77,7 @@ pub(super) fn distributions(group: &Group<'_>, palette: &Palette) -> String {
     group.cells.iter().map(chart).collect()
 }
 
-/// A quantile needs some transactions above it.
+/// A quantile is shown only if some transactions are above it.
 fn distribution(summary: &Summary) -> Line {
     let latency = &summary.load.latency;
     let known = |at: &f64| latency.len() as f64 * (1.0 - at) >= 1.0;
@@ -93,7 +92,7 @@ fn distribution(summary: &Summary) -> Line {
     Line { target: summary.target.clone(), points: all.filter(known).filter_map(point).collect() }
 }
 
-/// Of each cell, what a query costs: the target's own process, the other servers, the client. On axes alike.
+/// For each cell, the processor time of a query: the target's own process, the other servers, the client. All charts have the same axis.
 pub(super) fn cpu(group: &Group<'_>, palette: &Palette) -> String {
     let rows = |summaries: &Vec<Summary>| summaries.iter().filter_map(cpu_row).collect::<Vec<Row>>();
     let blocks: Vec<(&Cell, Vec<Row>)> = group.cells.iter().map(|(cell, summaries)| (*cell, rows(summaries))).collect();
@@ -126,7 +125,7 @@ fn cpu_row(summary: &Summary) -> Option<Row> {
     })
 }
 
-/// Of each cell, median and 95th percentile of each statement; nothing of workloads with one.
+/// For each cell, median and 95th percentile of each statement. An empty text if the workload has one statement.
 pub(super) fn statements(group: &Group<'_>, palette: &Palette) -> String {
     let chart = |(cell, summaries): &(&Cell, Vec<Summary>)| {
         let blocks: Vec<(String, Vec<Row>)> = cell

@@ -1,4 +1,4 @@
-//! A run on a page: in words, in charts, in tables, and how it was measured.
+//! A run on a page: text, charts, tables and method.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ pub(super) struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// With the mean improvement if it is the page's only run; with a note on the data that it holds.
+    /// The section. If the run is the page's only one, it contains the mean improvement. `note` is about the embedded data.
     pub(super) fn html(&self, improvement: Option<&str>, note: &str) -> String {
         let run = &self.entry.run;
         let mut text = format!("<section class=\"run\" id=\"run-{}\">", self.index);
@@ -33,7 +33,7 @@ impl Section<'_> {
         }
         let _ = writeln!(text, "<p class=\"origin\">{}</p>", Text(&sentence::origin(run)));
         if run.interrupted {
-            text.push_str("<p class=\"bad\">The run ended early. What is shown are the rounds that had ended.</p>");
+            text.push_str("<p class=\"bad\">The run ended early. Only complete rounds are shown.</p>");
         }
         if run.wrong_answers() > 0 {
             let _ = write!(text, "<p class=\"bad\">{} answers were wrong.</p>", run.wrong_answers());
@@ -87,7 +87,7 @@ impl Section<'_> {
         text + &tables(group)
     }
 
-    /// How it was measured, where, against what; the document.
+    /// Method, machine and targets, and the document.
     fn appendix(&self, alone: bool, note: &str) -> String {
         let run = &self.entry.run;
         let mut text = format!("<p>{}</p>{}<ul>", Text(&machine(run)), targets(run).html());
@@ -96,7 +96,7 @@ impl Section<'_> {
         }
         let _ = write!(
             text,
-            "</ul><p>To repeat it (passwords are left out of the URLs):</p><pre tabindex=\"0\">freshet {}</pre>\
+            "</ul><p>To repeat it (passwords are left out of the URLs):</p><pre tabindex=\"0\">freshet-bench {}</pre>\
              <p class=\"note\">{note} <button type=\"button\" data-download=\"data-{}\" data-name=\"{}.json\">the document as \
              JSON</button></p>",
             Text(&command(&run.command)),
@@ -108,7 +108,7 @@ impl Section<'_> {
     }
 }
 
-/// Charts under a title; nothing without them.
+/// Charts under a title. An empty text if there are none.
 fn block(title: &str, note: &str, charts: &str) -> String {
     if charts.is_empty() {
         return String::new();
@@ -117,12 +117,12 @@ fn block(title: &str, note: &str, charts: &str) -> String {
     format!("<h4>{title}</h4>{note}<div class=\"charts\">{charts}</div>\n")
 }
 
-/// What is opened by those who want it, and in print.
+/// A section that is folded on the screen and open in print.
 pub(super) fn folded(title: &str, content: &str) -> String {
     if content.is_empty() { String::new() } else { format!("<details><summary>{title}</summary>{content}</details>\n") }
 }
 
-/// All tables of the Markdown. What must not be overlooked stands before them.
+/// All tables of the Markdown. Wrong answers and errors come before them.
 fn tables(group: &Group<'_>) -> String {
     let mut text = String::new();
     let notes = group.notes();

@@ -1,4 +1,4 @@
-//! A run in words. The first target in the text is the second of the command line, whatever its figures; all others follow.
+//! A run in sentences. The main target of a sentence is the second of the command line, whatever its figures. The others follow.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::improvement::base;
 use super::sweep::{Dimension, named};
 use crate::result::{Cell, Run};
 
-/// A sentence on each group: on its cell of most connections, or on the first and the last of what else it varies.
+/// A sentence for each group: about its cell with the most connections, or about the first and the last cell of another varied setting.
 pub(super) fn figures(groups: &[Group<'_>]) -> Vec<String> {
     let mut sentences = Vec::new();
     for group in groups {
@@ -67,7 +67,7 @@ fn tail(first: &Summary, base: &Summary) -> Option<String> {
     Some(format!(", 99 of 100 within {} ms ({}: {} ms)", p99(first)?, base.target, p99(base)?))
 }
 
-/// When and where.
+/// Time and machine of the measurement.
 pub(super) fn origin(run: &Run) -> String {
     let machine = &run.machine;
     format!(

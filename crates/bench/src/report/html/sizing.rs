@@ -1,4 +1,4 @@
-//! A sizing on a page: the miss-ratio curve with its knee, the measurements as points on it, tables.
+//! A sizing on a page: the miss-ratio curve with its knee, the measurements as points, and tables.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use super::palette::Palette;
 use super::section::folded;
 use crate::sizing::Sizing;
 
-/// What the curve is listed under beside targets.
+/// The curve's name in the legend.
 pub(super) const PREDICTED: &str = "predicted (LRU)";
 const MIB: f64 = 1_048_576.0;
-/// Points that can be pointed at.
+/// Number of points with a marker.
 const MARKED: usize = 6;
 
 pub(super) fn html(sizing: &Sizing, palette: &Palette) -> String {
@@ -33,10 +33,10 @@ pub(super) fn html(sizing: &Sizing, palette: &Palette) -> String {
     text.push_str(&palette.legend(shown));
     let knee = if sizing.knee.is_some() { " The line from top to bottom is the knee." } else { "" };
     let measured =
-        if sizing.checks.is_empty() { "" } else { " Measured are runs, at the bytes that their entries held." };
+        if sizing.checks.is_empty() { "" } else { " The measured points are runs, at the bytes of their entries." };
     let _ = write!(
         text,
-        "<p class=\"note\">Share of reads that the database is asked, by the cache's memory.{knee}{measured}</p>"
+        "<p class=\"note\">Share of reads that go to the database, by the cache's memory.{knee}{measured}</p>"
     );
     let _ = write!(text, "<div class=\"charts\">{}</div>", chart(sizing).html(palette));
     let measured = checks(sizing);
@@ -49,7 +49,7 @@ pub(super) fn html(sizing: &Sizing, palette: &Palette) -> String {
     }
     text.push_str(&folded("Sizes in figures", &sizes(sizing).html()));
     let command = super::super::markdown::command(&sizing.command);
-    let _ = write!(items, "</ul><p>To repeat it:</p><pre tabindex=\"0\">freshet {}</pre>", Text(&command));
+    let _ = write!(items, "</ul><p>To repeat it:</p><pre tabindex=\"0\">freshet-bench {}</pre>", Text(&command));
     text.push_str(&folded("Method", &items));
     text
 }

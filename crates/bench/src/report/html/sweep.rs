@@ -1,4 +1,4 @@
-//! A figure of all cells of a group: against what varies from cell to cell, or as bars where there is one cell only.
+//! A figure of all cells of a group: a line over the setting that varies, or bars if there is only one cell.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::chart::{Chart, Line, Point};
 use super::palette::Palette;
 use crate::result::Cell;
 
-/// Something that cells of a group may differ in.
+/// A setting in which the cells of a group may differ.
 #[derive(Debug)]
 pub(super) struct Dimension {
     pub(super) label: &'static str,
@@ -27,7 +27,7 @@ static DIMENSIONS: [Dimension; 4] = [
 ];
 
 impl Dimension {
-    /// The one in which a group has the most different values; none if it has one cell only.
+    /// The dimension in which a group has the most different values. None if the group has one cell.
     pub(super) fn of_group(group: &Group<'_>) -> Option<&'static Self> {
         let values = |dimension: &Self| {
             let mut values: Vec<u64> = group.cells.iter().map(|(cell, _)| (dimension.of)(cell).to_bits()).collect();
@@ -35,12 +35,12 @@ impl Dimension {
             values.dedup();
             values.len()
         };
-        // Of several with as many, the first.
+        // If several dimensions have equally many values, the first is taken.
         let most = DIMENSIONS.iter().rev().max_by_key(|dimension| values(dimension))?;
         (values(most) > 1).then_some(most)
     }
 
-    /// The dimensions that are not this one, as a cell has them, if the group's cells differ in them.
+    /// The values of the other dimensions in which the group's cells differ.
     fn others(&self, group: &Group<'_>, cell: &Cell) -> String {
         let differs = |other: &&Dimension| {
             other.label != self.label
@@ -51,7 +51,7 @@ impl Dimension {
     }
 }
 
-/// A cell within its group: its connections, and what else it does not have in common with all others.
+/// Name of a cell in its group: its connections, and the other settings in which the cells differ.
 pub(super) fn named(group: &Group<'_>, cell: &Cell) -> String {
     let mut text = format!("{} connection{}", cell.connections, if cell.connections == 1 { "" } else { "s" });
     let differs = |dimension: &Dimension| {
@@ -73,7 +73,7 @@ pub(super) fn named(group: &Group<'_>, cell: &Cell) -> String {
 
 type Cells<'a> = Vec<&'a (&'a Cell, Vec<Summary>)>;
 
-/// The cells of a group by all in which they differ beside its dimension, along that.
+/// The cells of a group, divided by all settings but the dimension, and ordered by the dimension.
 fn panels<'a>(group: &'a Group<'a>, dimension: &Dimension) -> Vec<(String, Cells<'a>)> {
     let mut panels: Vec<(String, Cells<'a>)> = Vec::new();
     for cell in &group.cells {
@@ -95,7 +95,7 @@ pub(super) struct Measure<'a> {
     pub(super) unit: &'a str,
     pub(super) of: &'a dyn Fn(&Summary) -> Option<Spread>,
     pub(super) shown: &'a dyn Fn(f64) -> String,
-    /// Of several that share an axis: all values of it. Empty for its own. It may be logarithmic then.
+    /// All values of the charts that share an axis, which may then be logarithmic. Empty if the chart has its own axis.
     pub(super) shared: &'a [f64],
 }
 
@@ -157,7 +157,7 @@ impl Measure<'_> {
     }
 }
 
-/// A figure without rounds.
+/// A value without rounds.
 pub(super) fn one(value: f64) -> Spread {
     Spread { median: value, min: value, max: value, rounds: 1 }
 }

@@ -1,4 +1,4 @@
-//! What a page is, of runs with and without figures.
+//! The contents of a page, for runs with and without figures.
 
 use super::super::csv::csv;
 use super::super::entry::Entry;
@@ -20,7 +20,7 @@ fn page(runs: impl IntoIterator<Item = Run>) -> String {
     text
 }
 
-/// URLs of targets stand in tables and commands, so the fixtures have none of http.
+/// The page without its embedded data. URLs of targets are in tables and commands, so no fixture has one with http.
 fn without_data(text: &str) -> &str {
     text.split("<script type=").next().unwrap_or_default()
 }
@@ -33,7 +33,7 @@ fn a_run_is_told_in_words_and_drawn() {
         "{text}"
     );
     assert!(text.contains("The run ended early.") && text.contains("2 answers were wrong."));
-    for title in ["Throughput", "99th percentile", "Answered from the cache", "4 connections, 50 writes/s"] {
+    for title in ["Throughput", "99th percentile", "Served from the cache", "4 connections, 50 writes/s"] {
         assert!(text.contains(&format!("<figcaption>{title}</figcaption>")), "{title}");
     }
     assert!(text.contains("EUR per million queries") && text.contains("not measured: connection refused"));
@@ -57,7 +57,7 @@ fn of_nothing_nothing_is_drawn() {
         let text = page([run]);
         assert!(!text.contains("<figure>") && !text.contains("Mean improvement"), "{text}");
     }
-    // Rounds in which nothing was measured.
+    // Rounds without measurements.
     let mut idle = run();
     for round in idle.cells.iter_mut().flat_map(|cell| &mut cell.rounds) {
         *round = crate::result::Round { target: round.target.clone(), ..Default::default() };
@@ -90,7 +90,7 @@ fn names_are_no_markup() {
         [html(&groups, &csv(&groups).unwrap(), Options::default()), page([other, super::super::example::run()])];
     for text in texts {
         assert!(!text.contains("<img") && !text.contains("<script>alert"), "{text}");
-        // The documents, the CSV and the page's own.
+        // The documents, the CSV and the page's own script.
         let scripts = text.matches("</script").count();
         assert_eq!(scripts, text.matches("<script type=").count() + 1);
     }

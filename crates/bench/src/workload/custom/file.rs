@@ -14,7 +14,7 @@ use super::placeholder::numbered;
 use crate::statement::{Effect, Statement};
 use crate::value::Value;
 
-/// What the file says, ready to be run.
+/// The contents of the file, ready to run.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) parameters: Vec<Parameter>,
@@ -77,7 +77,7 @@ enum Kind {
     Write,
 }
 
-/// Reads it all; the error of a mistake says its line.
+/// Parses the whole file. An error names the line of the mistake.
 pub(super) fn parse(text: &str) -> Result<File> {
     let typed: TypedFile = toml::from_str(text)?;
     let line = |at: usize| format!("line {}", text[..at].matches('\n').count() + 1);
@@ -171,7 +171,7 @@ fn statement(typed: TypedStatement, parameters: &[Parameter]) -> Result<(Stateme
     Ok((if typed.ordered { statement.ordered() } else { statement }, indexes))
 }
 
-/// By the first word, and by words that make of a read something else: a setting outlasts it, for whatever comes next on its connection.
+/// The effect, by the first word and by words that make a write of a read. `set_config` may change a setting for later statements.
 pub(in super::super) fn guessed(text: &str) -> Result<Effect> {
     let words: Vec<String> = text
         .split(|c: char| !c.is_alphanumeric() && c != '_')
@@ -182,7 +182,7 @@ pub(in super::super) fn guessed(text: &str) -> Result<Effect> {
     let writes = ["insert", "update", "delete", "merge"];
     Ok(match first.as_str() {
         "begin" | "start" | "commit" | "end" | "rollback" => {
-            bail!("begin = true makes BEGIN and COMMIT of a transaction")
+            bail!("begin = true sends BEGIN and COMMIT: they are not written as statements")
         }
         _ if words.iter().any(|word| word == "set_config") => Effect::Write,
         "with" if words.iter().any(|word| writes.contains(&word.as_str())) => Effect::Write,

@@ -1,8 +1,8 @@
-//! `custom`: statements and parameters from a file of the user (`docs/guide/bench-custom.md` describes it).
+//! `custom`: statements and parameters from a file that the user writes (`docs/guide/bench-custom.md` describes it).
 //!
-//! The file has what the other workloads have in code: parameters with their generators, and transactions with their statements, which become
-//! [`Statement`]s once the names in them are numbered. All mistakes that can be found without a database are reported before anything runs, with
-//! their lines.
+//! The file contains what other workloads have in code: parameters with their generators, and transactions with their statements. Once the names in a
+//! statement are numbered, it becomes a [`Statement`]. All mistakes that can be found without a database are reported, with their lines, before
+//! anything runs.
 
 mod file;
 mod parameter;
@@ -36,10 +36,10 @@ pub(super) struct Custom {
 struct Shared {
     parameters: Vec<Parameter>,
     transactions: Vec<Transaction>,
-    /// The background writer's.
+    /// The transactions of the background writer.
     writes: Vec<Transaction>,
-    /// Steps that answers are compared by, with their transactions' weights: reads without sequences.
-    questions: Vec<(u64, Step)>,
+    /// The reads whose answers are compared, with the weights of their transactions. Reads with sequences are left out.
+    reads: Vec<(u64, Step)>,
 }
 
 /// A transaction of the file.
@@ -48,11 +48,11 @@ struct Transaction {
     weight: u64,
     begin: bool,
     steps: Vec<Step>,
-    /// Parameters of any of its steps: each is drawn once.
+    /// Indexes of the parameters of all steps. Each parameter is drawn once for a transaction.
     used: Vec<usize>,
 }
 
-/// A statement and the parameters it is given, by index.
+/// A statement and the indexes of its parameters.
 #[derive(Clone, Debug)]
 struct Step {
     statement: usize,
@@ -85,19 +85,19 @@ impl Custom {
             transactions.into_iter().map(transaction).collect()
         };
         let (transactions, writes) = (gather(file.transactions), gather(file.writes));
-        let mut questions = Vec::new();
+        let mut reads = Vec::new();
         for transaction in &transactions {
             for step in &transaction.steps {
                 let fixed = step.parameters.iter().all(|index| !file.parameters[*index].is_sequence());
                 if fixed && statements[step.statement].effect == Effect::Read {
-                    questions.push((transaction.weight, step.clone()));
+                    reads.push((transaction.weight, step.clone()));
                 }
             }
         }
-        if questions.is_empty() {
+        if reads.is_empty() {
             bail!("no statement reads (without a sequence among its parameters), so there are no answers to compare");
         }
-        let shared = Shared { parameters: file.parameters, transactions, writes, questions };
+        let shared = Shared { parameters: file.parameters, transactions, writes, reads };
         Ok(Self { name: name.to_owned(), shared: Arc::new(shared), statements: statements.into() })
     }
 }
@@ -107,7 +107,7 @@ impl Workload for Custom {
         &self.name
     }
 
-    /// A hash of everything in the file that is run, so that results of different files are not compared unseen.
+    /// A hash of everything in the file that affects a run, so that results of different files cannot be compared by mistake.
     fn settings(&self) -> Vec<(String, String)> {
         let mut text = format!("{:?}", self.shared.transactions);
         for statement in self.statements.iter() {
@@ -133,9 +133,9 @@ impl Workload for Custom {
         writes.then(|| Script::Custom(Connection::new(&self.shared, random, true)))
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
-        let questions = &self.shared.questions;
-        let (_, step) = weighed(questions, |(weight, _)| *weight, random);
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
+        let reads = &self.shared.reads;
+        let (_, step) = weighed(reads, |(weight, _)| *weight, random);
         let value = |index: &usize| self.shared.parameters[*index].draw(random);
         (step.statement, step.parameters.iter().map(value).collect())
     }
@@ -150,7 +150,7 @@ impl Workload for Custom {
     }
 }
 
-/// One of a list that is not empty, by weight.
+/// A random element of a list that is not empty, by weight.
 fn weighed<'a, T>(list: &'a [T], weight: impl Fn(&T) -> u64, random: &mut Random) -> &'a T {
     let sum: u64 = list.iter().map(&weight).sum();
     let mut left = random.below(sum as usize) as u64;
@@ -163,15 +163,15 @@ fn weighed<'a, T>(list: &'a [T], weight: impl Fn(&T) -> u64, random: &mut Random
     found.unwrap_or(&list[0])
 }
 
-/// One connection's part: of the load, or of the background writes.
+/// The script of one connection: of the load, or of the background writer.
 #[derive(Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
     writing: bool,
     random: Random,
-    /// By parameter: the value drawn for this transaction.
+    /// The value of each parameter in this transaction.
     drawn: Vec<Value>,
-    /// The values of one statement.
+    /// The parameters of the current statement.
     values: Vec<Value>,
 }
 

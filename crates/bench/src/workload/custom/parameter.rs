@@ -1,4 +1,4 @@
-//! Parameters of a custom workload, and the generation of their values.
+//! Parameters of a custom workload, and their generators.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,30 +11,30 @@ use crate::random::Random;
 use crate::target::Target;
 use crate::value::Value;
 
-/// Values that a query may return, at most.
+/// The most values that a query may return.
 const QUERY_VALUES_MAX: usize = 10_000_000;
 
 /// A parameter.
 #[derive(Debug)]
 pub(super) struct Parameter {
     name: String,
-    /// Its table in the file, for the settings of a run.
+    /// The parameter's text in the file, for the settings of a run.
     described: String,
     source: Source,
 }
 
-/// Where its values come from.
+/// The source of a parameter's values.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// Integers from the first one on.
+    /// Integers, counted from the first one.
     Range(i64, Keys),
-    /// A list of the file's.
+    /// A list in the file.
     Values(Arc<[Value]>, Keys),
-    /// The first column of what the database answers, read before the run.
+    /// The first column of a query's result, read from the database before the run.
     Query { sql: String, distribution: Distribution, found: OnceLock<(Arc<[Value]>, Keys)> },
-    /// Letters, at least and at most so many.
+    /// Random letters: the least and the largest number of them.
     Text(usize, usize),
-    /// The next integer each time, over all connections.
+    /// The next integer with each draw, over all connections.
     Sequence(AtomicI64),
 }
 
@@ -62,7 +62,7 @@ impl Parameter {
             Source::Range(first, keys) => Value::Int(first.saturating_add_unsigned(keys.draw(random) as u64)),
             Source::Values(values, keys) => one(values, keys, random),
             Source::Query { found, .. } => {
-                // Nothing is drawn before the run was prepared.
+                // Values are drawn only after the run is prepared.
                 found.get().map_or(Value::Null, |(values, keys)| one(values, keys, random))
             }
             Source::Text(least, most) => {
@@ -73,7 +73,7 @@ impl Parameter {
         }
     }
 
-    /// Asks the database for the values, if they come from there.
+    /// Reads the values from the database if a query gives them.
     pub(super) async fn prepare(&self, database: &Target) -> Result<()> {
         let Source::Query { sql, distribution, found } = &self.source else { return Ok(()) };
         if found.get().is_some() {
@@ -85,7 +85,7 @@ impl Parameter {
         let value = |row: Vec<Option<String>>| row.into_iter().next().flatten().map_or(Value::Null, Value::from);
         let values: Arc<[Value]> = rows.into_iter().map(value).collect();
         let keys = Keys::new(*distribution, values.len()).with_context(reading)?;
-        // Another run of the same workload may have been first, with the same question.
+        // Another run of the same workload may have set the same values already.
         let _ = found.set((values, keys));
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! Finds `:name` in a statement's text.
+//! Finds `:name` in the text of a statement.
 //!
-//! A colon has other meanings as well: `::` is PostgreSQL's cast, and quotes and comments may contain anything. Comments are removed from the
-//! statement, since a later reader of the text would take an apostrophe in one for a quote.
+//! A colon has other meanings: `::` is PostgreSQL's cast, and quoted texts and comments may contain any character. Comments are removed from the
+//! statement, since later code would take an apostrophe in a comment for a quote.
 
 use anyhow::{Result, bail, ensure};
 
-/// A statement's text with `$1`, `$2` … in place of the names, and the names.
+/// The text with `$1`, `$2` … in place of the names, and the names.
 pub(super) fn numbered(sql: &str) -> Result<(String, Vec<String>)> {
     let mut text = String::with_capacity(sql.len());
     let mut names: Vec<String> = Vec::new();
@@ -48,13 +48,13 @@ pub(super) fn numbered(sql: &str) -> Result<(String, Vec<String>)> {
     Ok((text.trim().trim_end_matches(';').trim_end().to_owned(), names))
 }
 
-/// Length of the quoted text that begins here. A doubled quote ends one and begins the next, which comes to the same.
+/// Length of the quoted text at the start of `text`. A doubled quote counts as the end of one text and the beginning of the next; the result is the same.
 fn quoted(text: &str, quote: char) -> Result<usize> {
     let Some(end) = text[1..].find(quote) else { bail!("a quote {quote} has no end") };
     Ok(end + 2)
 }
 
-/// Length of `$tag$ … $tag$`, or of the dollar alone.
+/// Length of `$tag$ … $tag$` at the start of `text`, or of the dollar sign alone.
 fn dollar_quoted(text: &str) -> Result<usize> {
     let after = &text[1..];
     let tag = after.find(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|end| after[*end..].starts_with('$'));

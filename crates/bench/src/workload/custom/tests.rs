@@ -1,9 +1,9 @@
-//! Files that are read, and mistakes that are reported.
+//! Files that are accepted, and mistakes that are reported.
 
 use super::*;
 use crate::target::Family;
 
-/// The example of the document.
+/// The example in the documentation.
 fn documented() -> String {
     let document = include_str!("../../../../../docs/guide/bench-custom.md");
     let (_, rest) = document.split_once("```toml\n").expect("an example");
@@ -32,9 +32,9 @@ fn the_documented_example_is_read() {
     assert_eq!(effects, [Effect::Read, Effect::Read, Effect::Read, Effect::Write, Effect::Write]);
     assert!(custom.statements[1].ordered && !custom.statements[2].ordered);
     assert!(custom.writer(Random::new(1)).is_some());
-    // Of the questions, those of the transaction that weighs nine times as much are nine times as many.
+    // One transaction weighs nine times as much as the other, so its reads are drawn nine times as often.
     let mut random = Random::new(1);
-    let first = (0..11_000).filter(|_| custom.question(&mut random).0 == 0).count();
+    let first = (0..11_000).filter(|_| custom.draw_read(&mut random).0 == 0).count();
     assert!((8700..9300).contains(&first), "{first}");
 }
 
@@ -97,7 +97,7 @@ fn values_are_drawn_within_their_bounds() {
     let mut random = Random::new(5);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..1000 {
-        let (0, values) = custom.question(&mut random) else { panic!("a statement with a sequence is no question") };
+        let (0, values) = custom.draw_read(&mut random) else { panic!("a statement with a sequence is never drawn") };
         let [Value::Int(r), v, Value::Text(t)] = values.as_slice() else { panic!("{values:?}") };
         assert!((-3..=3).contains(r) && (2..=4).contains(&t.len()), "{values:?}");
         seen.insert(format!("{v:?}"));

@@ -4,9 +4,9 @@ use super::*;
 
 const KEYS: usize = 1000;
 const DRAWS: usize = 300_000;
-/// Fewest draws that may be expected of a class.
+/// The fewest draws that must be expected in a class.
 const CLASS_MIN: f64 = 8.0;
-/// The normal distribution's quantile at 0.999.
+/// The 0.999 quantile of the normal distribution.
 const Z: f64 = 3.0902;
 
 fn counts(distribution: Distribution, keys: usize) -> Vec<usize> {
@@ -18,8 +18,8 @@ fn counts(distribution: Distribution, keys: usize) -> Vec<usize> {
     counts
 }
 
-/// The statistic over its critical value: above 1 the counts do not have these shares. Neighbours are taken together until
-/// enough draws are expected of them.
+/// The statistic divided by its critical value. Above 1, the counts do not have these shares. Neighbouring classes are merged until enough draws are
+/// expected in them.
 fn misfit(counts: &[usize], shares: &[f64]) -> f64 {
     assert_eq!(counts.len(), shares.len());
     let sum: f64 = shares.iter().sum();
@@ -75,7 +75,7 @@ fn mean_below(x: f64) -> f64 {
     total / (1..=12).map(f64::from).product::<f64>()
 }
 
-/// sysbench's formula, with the part of the number that it uses again: from a quarter to 1.
+/// sysbench's formula. `again_from` is the least value of the number that it uses a second time.
 fn special(again_from: f64) -> Vec<f64> {
     let width = KEYS as f64 - 1.0;
     let middle = width * 0.01;
@@ -98,7 +98,7 @@ fn scrambled(shares: &[f64]) -> Vec<f64> {
     moved
 }
 
-/// YCSB's: the shares of 10^10 ranks, each with the key that its hash says; those of the many small ones are spread evenly.
+/// YCSB's formula: the shares of 10^10 ranks, each assigned to the key of its hash. The many small shares are spread evenly.
 fn zipfian() -> Vec<f64> {
     const HEAD: u64 = 1_000_000;
     let mut shares = vec![0.0; KEYS];
@@ -180,7 +180,7 @@ fn scrambling_is_one_to_one_and_spreads_neighbours() {
         (0..count).for_each(|rank| seen[permuted(rank, count)] = true);
         assert!(seen.iter().all(|seen| *seen), "{count}");
     }
-    // A hundred hottest of 100,000 keys lie in about a hundred different pages of a hundred rows, not in one.
+    // The hundred hottest of 100,000 keys are in about a hundred different pages of a hundred rows, not in one.
     let mut pages: Vec<usize> = (0..100).map(|rank| permuted(rank, 100_000) / 100).collect();
     pages.sort_unstable();
     pages.dedup();

@@ -1,4 +1,4 @@
-//! A connection for the preparation of a run: creating tables, reading what exists.
+//! A connection that prepares a run: it creates tables and looks for existing ones.
 
 use std::io::Cursor;
 
@@ -10,7 +10,7 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use super::Table;
 use crate::target::{Family, Target};
 
-/// The comment on the tables made here: the licence to drop them.
+/// The comment on the tables that the benchmark creates. Only tables with this comment are dropped.
 pub(super) const OURS: &str = "made by freshet-bench load";
 
 /// A connection.
@@ -26,7 +26,7 @@ impl Database {
             Some(Family::Postgres) => {
                 let (client, connection) =
                     tokio_postgres::connect(&target.url, NoTls).await.with_context(connecting)?;
-                // Its errors come out at the client as well.
+                // The client reports the connection's errors too.
                 tokio::spawn(connection);
                 client
                     .batch_execute(
@@ -43,7 +43,7 @@ impl Database {
                 let options = mysql_async::Opts::from_url(&url).with_context(connecting)?;
                 Ok(Self::Mysql(Box::new(mysql_async::Conn::new(options).await.with_context(connecting)?)))
             }
-            None => bail!("{} is no SQL server", target.name),
+            None => bail!("{} is not an SQL server", target.name),
         }
     }
 
@@ -54,7 +54,6 @@ impl Database {
         }
     }
 
-    /// Runs one statement.
     pub(in super::super) async fn run(&mut self, sql: &str) -> Result<()> {
         match self {
             Self::Postgres(client) => client.batch_execute(sql).await.with_context(|| sql.to_owned()),
@@ -62,7 +61,7 @@ impl Database {
         }
     }
 
-    /// Runs one statement; its rows as texts.
+    /// Runs one statement and returns its rows as texts.
     pub(in super::super) async fn texts(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
         match self {
             Self::Postgres(client) => {
@@ -86,7 +85,7 @@ impl Database {
         }
     }
 
-    /// Whether there is such a relation in the schema where tables are made, and then its comment.
+    /// The comment of the relation with this name, if it exists in the schema where tables are created.
     pub(in super::super) async fn comment(&mut self, name: &str) -> Result<Option<String>> {
         let sql = match self {
             Self::Postgres(_) => format!(
@@ -102,7 +101,7 @@ impl Database {
         Ok(row.map(|row| row.into_iter().next().flatten().unwrap_or_default()))
     }
 
-    /// Drops a table of the schema where tables are made, and of no other.
+    /// Drops a table in the schema where tables are created, and in no other schema.
     pub(super) async fn drop_table(&mut self, name: &str) -> Result<()> {
         let schema = match self {
             Self::Postgres(_) => "SELECT quote_ident(current_schema())",
@@ -126,7 +125,7 @@ impl Database {
         }
     }
 
-    /// Adds rows, in the form that [`super::Rows`] gives them for the family.
+    /// Adds rows in the family's form, as [`super::Rows`] makes them.
     pub(super) async fn add(&mut self, table: &str, rows: String) -> Result<()> {
         match self {
             Self::Postgres(client) => {
@@ -140,7 +139,7 @@ impl Database {
         }
     }
 
-    /// What a table gets once its rows are there.
+    /// Builds the table's keys and indexes once its rows are there.
     pub(super) async fn complete(&mut self, table: &Table) -> Result<()> {
         let Table { name, key, after, .. } = table;
         let postgres = matches!(self, Self::Postgres(_));

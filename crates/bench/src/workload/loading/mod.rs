@@ -1,13 +1,12 @@
 //! Creates a workload's tables and fills them, on either family of servers.
 //!
-//! The contents of a [`Data`] are written once: its columns for each family, and its rows as steps that depend on their number and the seed only.
-//! Rows are sent in batches, as COPY or as INSERTs of many rows, while the next are generated. Each table's batches use one connection, so a table
-//! has its rows in the same order each time. Keys and indexes are built after the rows, except that MySQL's tables are clustered by their primary
-//! keys and get these at once.
+//! A [`Data`] describes its contents once: the columns for each family, and the rows as steps that depend on their number and the seed only. Rows are
+//! sent in batches, as COPY or as INSERTs of many rows, while the next are generated. All batches of a table use one connection, so a table always
+//! has its rows in the same order. Keys and indexes are built after the rows. In MySQL, tables are clustered by their primary keys and get these at
+//! once.
 //!
-//! A row of the table `freshet_bench` records what was loaded. It is written first and completed last, so that an incomplete load is recognised. Only
-//! a comment on a table permits dropping it: names such as `title` and `player` may belong to another application, and a table may have been created
-//! again since.
+//! A row of the table `freshet_bench` records what was loaded. It is written first and completed last, so an incomplete load is recognised. A table
+//! is dropped only if it has the benchmark's comment: a table called `title` or `player` may belong to another application.
 
 mod database;
 mod rows;
@@ -26,28 +25,28 @@ pub(super) use database::Database;
 use database::OURS;
 pub(super) use rows::{Cell, Rows};
 
-/// Connections that rows and keys are made on, at most.
+/// The most connections that add rows and build keys.
 const CONNECTIONS: usize = 2;
-/// Size of a batch, about.
+/// Approximate size of a batch.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Batches that wait for a connection, at most.
+/// The most batches that wait for a connection.
 const BATCHES: usize = 2;
 
-/// Tables and rows.
+/// A set of tables with their rows.
 pub(super) trait Data: Send + Sync {
-    /// What it is called in `freshet_bench`; workloads that share data share it.
+    /// Name in `freshet_bench`. Workloads that share data have the same name.
     fn kind(&self) -> &'static str;
 
-    /// What the rows depend on, as names of options and their values.
+    /// The options, with their values, that determine the rows.
     fn settings(&self) -> Vec<(String, String)>;
 
-    /// The tables, those that cost most to build first.
+    /// The tables. Those that take longest to build come first.
     fn tables(&self, family: Family) -> Vec<Table>;
 
-    /// How many steps make all rows.
+    /// Number of steps that generate all rows.
     fn steps(&self) -> u64;
 
-    /// Adds the rows of one step; steps are asked for one after the other. Tables are named by their place in `tables`.
+    /// Adds the rows of one step. Steps are requested in order. A table is identified by its index in `tables`.
     fn step(&self, number: u64, rows: &mut Rows) -> Result<()>;
 }
 
@@ -58,24 +57,24 @@ pub(super) struct Table {
     pub(super) columns: String,
     /// Columns of the primary key.
     pub(super) key: &'static str,
-    /// Statements for when the rows and the primary key are there.
+    /// Statements that run once the rows and the primary key are there.
     pub(super) after: Vec<String>,
 }
 
-/// Whether data are there.
+/// Whether the data exist.
 #[derive(Debug, PartialEq)]
 pub(super) enum State {
     /// Loaded, with these settings.
     Loaded,
-    /// None of the tables is there.
+    /// None of the tables exists.
     Missing,
-    /// Made by an earlier load with these settings, or (empty) not completely.
+    /// An earlier load created them with these settings, or (empty text) did not complete.
     Other(String),
-    /// This table is there, and `freshet-bench load` did not make it.
+    /// This table exists, and `freshet-bench load` did not create it.
     Foreign(String),
 }
 
-/// A bar for the terminal's standard error.
+/// A progress bar on standard error.
 pub(super) fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg} {percent}% [{bar:30}] {eta}") {
@@ -85,7 +84,7 @@ pub(super) fn bar() -> ProgressBar {
     bar
 }
 
-/// Drops the tables of an earlier load, and creates all of them again. Returns the number of rows.
+/// Drops the tables of an earlier load and creates them again. Returns the number of rows.
 pub(super) async fn load<D: Data>(data: &D, target: &Target, bar: &ProgressBar) -> Result<u64> {
     let family = family(target)?;
     let tables = data.tables(family);
@@ -93,8 +92,8 @@ pub(super) async fn load<D: Data>(data: &D, target: &Target, bar: &ProgressBar) 
     let name = &target.name;
     match state(data, &mut database).await? {
         State::Foreign(table) => bail!(
-            "the table {table} on {name} was not made by `freshet-bench load`, which drops no tables of others: drop it \
-             yourself, or name another database"
+            "the table {table} on {name} was not created by `freshet-bench load`, which replaces only its own tables: \
+             drop it yourself, or use another database"
         ),
         State::Loaded | State::Other(_) => drop_tables(data, &mut database).await?,
         State::Missing => {}
@@ -119,16 +118,18 @@ const MARKER: &str = "CREATE TABLE IF NOT EXISTS freshet_bench (data varchar(40)
                       settings varchar(400) NOT NULL, table_names text NOT NULL)";
 
 fn family(target: &Target) -> Result<Family> {
-    target.family().with_context(|| format!("{} is no SQL server: this workload cannot be loaded there", target.name))
+    target
+        .family()
+        .with_context(|| format!("{} is not an SQL server: this workload cannot be loaded there", target.name))
 }
 
-/// The settings, as options are typed.
+/// The settings in the form of the command line.
 pub(super) fn settings_text<D: Data>(data: &D) -> String {
     let options: Vec<_> = data.settings().iter().map(|(name, value)| format!("--{name} {value}")).collect();
     options.join(" ")
 }
 
-/// Looks whether the data are there.
+/// Checks whether the data exist.
 pub(super) async fn state<D: Data>(data: &D, database: &mut Database) -> Result<State> {
     let tables: Vec<String> = data.tables(database.family()).into_iter().map(|table| table.name).collect();
     let marked = if database.comment("freshet_bench").await?.is_some() {
@@ -154,7 +155,7 @@ pub(super) async fn state<D: Data>(data: &D, database: &mut Database) -> Result<
     })
 }
 
-/// An error that says what to type, unless the data are there.
+/// An error that names the command to run, unless the data exist.
 pub(super) async fn ready<D: Data>(data: &D, workload: &str, target: &Target) -> Result<()> {
     let state = state(data, &mut Database::open(target).await?).await?;
     explain(&state, (workload, &settings_text(data)), target)
@@ -166,16 +167,16 @@ pub(super) fn explain(state: &State, wanted: (&str, &str), target: &Target) -> R
     let load = format!("freshet-bench load {workload} {settings} --target {}={}", target.name, target.shown_url());
     match state {
         State::Loaded => Ok(()),
-        State::Missing => bail!("no data there; make them with: {load}"),
+        State::Missing => bail!("there are no data; load them with: {load}"),
         State::Other(found) if found.is_empty() => {
-            bail!("the load of the data there was not completed; try again: {load}")
+            bail!("an earlier load was not completed; load again with: {load}")
         }
-        State::Other(found) => bail!("the data there are those of {found}; make others with: {load}"),
-        State::Foreign(table) => bail!("the table {table} there was not made by `freshet-bench load`"),
+        State::Other(found) => bail!("the data were loaded with {found}; load others with: {load}"),
+        State::Foreign(table) => bail!("the table {table} was not created by `freshet-bench load`"),
     }
 }
 
-/// Those that the marker names: an earlier load may have made others than this one will.
+/// Drops the tables that the marker names. They may differ from those that this load creates.
 async fn drop_tables<D: Data>(data: &D, database: &mut Database) -> Result<()> {
     let sql = format!("SELECT table_names FROM freshet_bench WHERE data = '{}'", data.kind());
     for names in database.texts(&sql).await?.into_iter().flatten().flatten() {
@@ -188,7 +189,7 @@ async fn drop_tables<D: Data>(data: &D, database: &mut Database) -> Result<()> {
     Ok(())
 }
 
-/// Rows of one table, in the form in which they are sent.
+/// Rows of one table, in the form that is sent.
 struct Batch {
     table: String,
     text: String,
@@ -217,7 +218,7 @@ async fn fill<D: Data>(data: &D, target: &Target, tables: &[Table], bar: &Progre
     Ok(rows.count())
 }
 
-/// Sends the batches that are longer than that. False if their writer has ended.
+/// Sends each batch longer than `at_least` bytes. False if the task that writes them has ended.
 async fn send(rows: &mut Rows, at_least: usize, tables: &[Table], senders: &[mpsc::Sender<Batch>]) -> bool {
     while let Some((index, text)) = rows.take(at_least) {
         let Some(sender) = senders.get(index % senders.len().max(1)) else { return false };

@@ -1,4 +1,4 @@
-//! Rows in each family's bulk form: COPY's text, or the VALUES of an INSERT.
+//! Rows in the bulk form of each family: the text of COPY, or the VALUES of an INSERT.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::target::Family;
 pub(in super::super) enum Cell<'a> {
     Null,
     Int(i64),
-    /// Any type in its text form.
+    /// A value of any type, in its text form.
     Text(&'a str),
 }
 
@@ -20,7 +20,7 @@ impl Cell<'_> {
     }
 }
 
-/// Rows of all tables that were not sent yet.
+/// Rows of all tables that are not sent yet.
 pub(in super::super) struct Rows {
     family: Family,
     texts: Vec<String>,
@@ -32,7 +32,7 @@ impl Rows {
         Self { family, texts: vec![String::new(); tables], count: 0 }
     }
 
-    /// Adds a row to the table of that place.
+    /// Adds a row to the table with this index.
     pub(in super::super) fn add(&mut self, table: usize, cells: &[Cell<'_>]) {
         let Some(text) = self.texts.get_mut(table) else { return };
         self.count += 1;
@@ -42,7 +42,7 @@ impl Rows {
         }
     }
 
-    /// Rows added up to now.
+    /// Number of rows added so far.
     pub(in super::super) fn count(&self) -> u64 {
         self.count
     }

@@ -1,7 +1,7 @@
-//! The source of a run's movies, and the movies that are requested.
+//! The source of the movies, and the requested movies.
 //!
-//! Generated ones are known beforehand. Those of IMDb's files are known once they are in a database: the requested titles are the movies with the
-//! most votes, so a run reads them from there, and only the load needs the files.
+//! Generated movies are known beforehand. For IMDb's files the requested titles are the movies with the most votes. A run reads these from the
+//! database, so only the load needs the files.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use super::imdb::Imdb;
 use super::{Movies, POPULAR, Size};
 use crate::target::Target;
 
-/// Titles of IMDb's that the background writer changes beside the popular ones, at most.
+/// The most titles of IMDb's, besides the popular ones, that the background writer changes.
 const OTHERS_MAX: usize = 100_000;
 
 /// The movies.
@@ -22,7 +22,7 @@ const OTHERS_MAX: usize = 100_000;
 pub(in super::super) struct Catalogue {
     source: Source,
     titles: OnceLock<Arc<[Arc<str>]>>,
-    /// Keys of the titles that the load asks for, and of others.
+    /// Keys of the requested titles, and of others.
     ids: OnceLock<Arc<[Vec<i64>; 2]>>,
 }
 
@@ -33,14 +33,14 @@ enum Source {
 }
 
 impl Catalogue {
-    /// Made up.
+    /// A catalogue of generated movies.
     pub(in super::super) fn made(size: Size) -> Self {
         let titles: Arc<[Arc<str>]> = size.popular_titles().into_iter().map(Arc::from).collect();
         let source = Source::Made(Movies::new(size));
         Self { source, titles: OnceLock::from(titles), ids: OnceLock::new() }
     }
 
-    /// From IMDb's files in a directory.
+    /// A catalogue of the movies in IMDb's files.
     pub(in super::super) fn imdb(directory: PathBuf) -> Self {
         Self { source: Source::Imdb(Imdb::new(directory)), titles: OnceLock::new(), ids: OnceLock::new() }
     }
@@ -52,12 +52,12 @@ impl Catalogue {
         }
     }
 
-    /// The titles that the load asks for.
+    /// The titles that the load requests.
     pub(in super::super) fn titles(&self) -> Arc<[Arc<str>]> {
         Arc::clone(self.titles.get_or_init(|| Arc::new([])))
     }
 
-    /// Keys of the rows with these titles that are movies, and of others.
+    /// Keys of the movies with these titles, and keys of other rows.
     pub(in super::super) fn ids(&self) -> Arc<[Vec<i64>; 2]> {
         let made = || match &self.source {
             Source::Made(movies) => movies.title_ids(),
@@ -66,7 +66,7 @@ impl Catalogue {
         Arc::clone(self.ids.get_or_init(|| Arc::new(made())))
     }
 
-    /// Key of a row with this title that is a movie; of IMDb's it is not known.
+    /// Key of a movie with this title. It is unknown for IMDb's files.
     pub(in super::super) fn movie_id(&self, title: &str) -> Option<i64> {
         let Source::Made(movies) = &self.source else { return None };
         movies.movie_id(self.titles().iter().position(|known| **known == *title)?)
@@ -79,7 +79,7 @@ impl Catalogue {
         }
     }
 
-    /// The data are there; of IMDb's, which titles are popular.
+    /// Checks that the data exist. For IMDb's files it also reads the popular titles.
     pub(in super::super) async fn ready(&self, workload: &str, target: &Target) -> Result<()> {
         let imdb = match &self.source {
             Source::Made(movies) => return loading::ready(movies, workload, target).await,
@@ -87,18 +87,18 @@ impl Catalogue {
         };
         let mut database = Database::open(target).await?;
         match loading::state(imdb, &mut database).await? {
-            // The directory may have another name here.
+            // The directory may have another name on this machine.
             State::Other(found) if found.starts_with("--imdb ") => {}
             state => loading::explain(&state, (workload, &loading::settings_text(imdb)), target)?,
         }
         let (titles, ids) = popular(&mut database).await.context("looking for the popular titles")?;
-        // A second database has the same rows.
+        // A second database has the same rows, so the first values remain.
         let _ = (self.titles.set(titles), self.ids.set(ids));
         Ok(())
     }
 }
 
-/// The titles of the movies with the most votes, the keys of these movies, and keys of others.
+/// The titles of the movies with the most votes, the keys of these movies, and keys of other rows.
 async fn popular(database: &mut Database) -> Result<(Arc<[Arc<str>]>, Arc<[Vec<i64>; 2]>)> {
     let voted = format!(
         "SELECT t.title FROM title t JOIN title_rating r ON r.title_id = t.title_id WHERE t.type = 'movie' \

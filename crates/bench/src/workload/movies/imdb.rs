@@ -1,9 +1,8 @@
-//! The movies of IMDb's public files: the data that title-5 was first measured with.
+//! The movies of IMDb's public files: the data of the first measurements of title-5.
 //!
-//! Four files of <https://datasets.imdbws.com>, as they are or unpacked: tab-separated UTF-8 with a line of column names, `\N`
-//! for NULL, and nothing quoted. They are several gigabytes, so they are read once, line by line, and no row needs another: the
-//! keys of titles and people are the numbers in `tt0111161` and `nm0000151`. A step of the load is a piece of the files as they
-//! lie on the disk, by which its progress is shown.
+//! It reads four files of <https://datasets.imdbws.com>, packed or unpacked: tab-separated UTF-8 with a line of column names, `\N` for NULL, and no
+//! quotes. They are several gigabytes, so each is read once, line by line. No row needs another: the keys of titles and people are the numbers in
+//! `tt0111161` and `nm0000151`. A step of the load is a part of a file as it is on the disk, so that progress can be shown.
 //!
 //! | file | fills |
 //! |---|---|
@@ -12,8 +11,8 @@
 //! | `title.principals` | `title_principal`; `title_name_character`, a row for each text of the JSON list in `characters` |
 //! | `name.basics` | `name` |
 //!
-//! A line that is not of this form ends the load, with its file and number. What fits no column of the tables is made to fit:
-//! texts are cut after [`TEXT_MAX`] characters, and a missing name or title is an empty one.
+//! A line in another form ends the load with an error that names file and line. Values that a column cannot hold are adapted: texts are cut after
+//! [`TEXT_MAX`] characters, and a missing name or title becomes an empty text.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -29,9 +28,9 @@ use super::super::loading::{Cell, Data, Rows, Table};
 use super::schema::{self, CHARACTER, GENRE, NAME, PRINCIPAL, RATING_TABLE, TEXT_MAX, TITLE, UPDATED};
 use crate::target::Family;
 
-/// Bytes of the files that a step reads, about.
+/// Approximate number of bytes that a step reads.
 const STEP: u64 = 64 << 10;
-/// A longer line is none of IMDb's.
+/// The longest line that is accepted; IMDb's are shorter.
 const LINE_MAX: u64 = 1 << 20;
 
 /// `(name, columns)` of the files, in the order of reading.
@@ -49,12 +48,12 @@ pub(super) struct Imdb {
     reading: Mutex<Option<Reading>>,
 }
 
-/// What is left of the files.
+/// The files that are not read yet.
 #[derive(Debug)]
 struct Reading {
     files: Vec<Lines>,
     steps: u64,
-    /// The title whose characters come, and those that it has.
+    /// The title whose characters are being read, and those read so far.
     title: i64,
     characters: HashSet<(i64, String)>,
 }
@@ -64,14 +63,14 @@ impl Imdb {
         Self { directory, reading: Mutex::new(None) }
     }
 
-    /// Opens the files and looks at their first lines; an error if one is missing or of another form.
+    /// Opens the files and checks their first lines. A missing file or another form is an error.
     pub(super) fn open(&self) -> Result<&Self> {
         let mut files = Vec::new();
         for (place, (name, columns)) in FILES.iter().enumerate() {
             files.push(Lines::open(&self.directory, name, (place, columns))?);
         }
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
-        // The next one is the last.
+        // Files are taken from the end.
         files.reverse();
         let reading = Reading { files, steps: bytes / STEP + 1, title: 0, characters: HashSet::new() };
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
@@ -84,7 +83,7 @@ impl Data for Imdb {
         "movies"
     }
 
-    /// The directory's own name: where it lies says nothing about the data.
+    /// Only the directory's own name, since its location does not affect the data.
     fn settings(&self) -> Vec<(String, String)> {
         let name = self.directory.file_name().map_or_else(|| ".".into(), std::ffi::OsStr::to_string_lossy);
         let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
@@ -103,7 +102,7 @@ impl Data for Imdb {
     fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let reading = reading.as_mut().context("files that are not open")?;
-        // All that is left, in the last one.
+        // The last step reads the rest.
         let until = if number + 1 == reading.steps { u64::MAX } else { STEP };
         let mut read = 0;
         while read < until {
@@ -128,7 +127,7 @@ impl Data for Imdb {
 }
 
 impl Reading {
-    /// Adds the rows of a line of the file at that place in [`FILES`].
+    /// Adds the rows of a line. `place` is the index of its file in [`FILES`].
     fn add(&mut self, place: usize, fields: &[&str], rows: &mut Rows) -> Result<()> {
         match (place, fields) {
             (0, [title, rest @ ..]) => add_title(title, rest, rows),
@@ -167,16 +166,16 @@ impl Reading {
         }
     }
 
-    /// A person may be listed twice for a title, with the same character. The lines of a title follow each other.
+    /// A person may be listed twice for a title with the same character. All lines of a title are adjacent.
     fn add_characters(&mut self, (title, person): (i64, i64), characters: &str, rows: &mut Rows) -> Result<()> {
         let Some(list) = null(characters) else { return Ok(()) };
-        let list: Vec<String> = serde_json::from_str(list).context("characters are no JSON list of texts")?;
+        let list: Vec<String> = serde_json::from_str(list).context("characters are not a JSON list of texts")?;
         if self.title != title {
             self.title = title;
             self.characters.clear();
         }
         for text in list {
-            // MySQL and MariaDB take no notice of blanks at the end.
+            // MySQL and MariaDB ignore blanks at the end of a text.
             let text = cut(&text).trim_end();
             if !text.is_empty() && self.characters.insert((person, text.to_owned())) {
                 rows.add(CHARACTER, &[Cell::Int(title), Cell::Int(person), Cell::Text(text)]);
@@ -212,7 +211,7 @@ fn add_title(tconst: &str, rest: &[&str], rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// `\N` is none.
+/// None for `\N`.
 fn null(text: &str) -> Option<&str> {
     (text != "\\N").then_some(text)
 }
@@ -225,24 +224,24 @@ fn id(text: &str, prefix: &str) -> Result<i64> {
 }
 
 fn int(text: &str) -> Result<i64> {
-    let number: i32 = text.parse().with_context(|| format!("{text:?} is no number"))?;
+    let number: i32 = text.parse().with_context(|| format!("{text:?} is not a number"))?;
     Ok(i64::from(number))
 }
 
-/// A year, or minutes, that may be missing.
+/// A year or a number of minutes, which may be missing.
 fn year(text: &str) -> Result<Cell<'static>> {
     null(text).map_or(Ok(Cell::Null), |text| int(text).map(Cell::Int))
 }
 
-/// As much as the columns of MySQL's tables hold.
+/// The text, cut to what a column of MySQL's tables holds.
 fn cut(text: &str) -> &str {
     text.char_indices().nth(TEXT_MAX).map_or(text, |(end, _)| &text[..end])
 }
 
-/// A file, line by line.
+/// A file that is read line by line.
 struct Lines {
     path: PathBuf,
-    /// In [`FILES`].
+    /// Index in [`FILES`].
     place: usize,
     columns: usize,
     bytes: u64,
@@ -260,7 +259,7 @@ impl std::fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// `NAME.tsv` or `NAME.tsv.gz`, whose first line has those columns.
+    /// Opens `NAME.tsv` or `NAME.tsv.gz` and checks that its first line has these columns.
     fn open(directory: &Path, name: &str, (place, columns): (usize, &str)) -> Result<Self> {
         let paths = [format!("{name}.tsv"), format!("{name}.tsv.gz")].map(|name| directory.join(name));
         let path = paths.into_iter().find(|path| path.is_file()).with_context(|| {
@@ -279,7 +278,7 @@ impl Lines {
         let mut lines =
             Self { path, place, columns, bytes, position, reader, line: Vec::new(), number: 0, ended: false };
         let header = lines.next().and_then(|_| lines.fields()).is_ok_and(|fields| fields == expected);
-        if header { Ok(lines) } else { Err(lines.at(anyhow::anyhow!("not the columns {}", expected.join(", ")))) }
+        if header { Ok(lines) } else { Err(lines.at(anyhow::anyhow!("the columns are not {}", expected.join(", ")))) }
     }
 
     /// Reads the next line; false at the end.
@@ -303,18 +302,18 @@ impl Lines {
         Ok(fields)
     }
 
-    /// Bytes of the file that were read.
+    /// Number of bytes read from the file.
     fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// Where an error is.
+    /// Adds the file and the line to an error.
     fn at(&self, error: anyhow::Error) -> anyhow::Error {
         error.context(format!("{}, line {}", self.path.display(), self.number))
     }
 }
 
-/// Counts what is read.
+/// A reader that counts the bytes read.
 struct Counted {
     file: File,
     position: Arc<AtomicU64>,

@@ -1,8 +1,8 @@
 //! Generated movies, skewed like the real data set: the data of title-5 and of `freshet-bench demo`.
 //!
-//! The properties that matter for a cache: a title is a poor key (about 28 rows have each popular one, only one to three of them of type `movie`, and
-//! they are far apart in the table), joins return many rows (ten people per title), and a few people are in very many titles. The rows depend only on
-//! the seed and the number of movies.
+//! These properties matter for a cache. A title is an unselective key: each popular one has about 28 rows, of which one to three have the type
+//! `movie`, and they are far apart in the table. Joins return many rows (ten people per title). A few people are in very many titles. The rows depend
+//! only on the seed and the number of movies.
 
 mod catalogue;
 pub(super) mod imdb;
@@ -25,23 +25,23 @@ use schema::{CHARACTER, GENRE, NAME, PRINCIPAL, RATING_TABLE, TITLE, UPDATED};
 pub(super) use words::{CATEGORIES, GENRES as GENRE_NAMES};
 use words::{FIRST_NAMES, LAST_NAMES, other_type, title_text};
 
-/// How many, and which.
+/// Number of movies, and the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Distinct movie titles, of which the first 969 are requested.
+    /// Number of distinct movie titles. The load requests the first 969.
     pub movies: usize,
-    /// Of the rows.
+    /// Seed of the rows.
     pub seed: u64,
 }
 
 impl Size {
-    /// The titles that the load asks for.
+    /// The titles that the load requests.
     pub fn popular_titles(self) -> Vec<String> {
         (0..self.movies.min(POPULAR)).map(title_text).collect()
     }
 }
 
-/// One row of `title`; its key is its place plus one.
+/// One row of `title`. Its key is its index plus one.
 #[derive(Clone, Copy, Debug)]
 struct TitleRow {
     movie: u32,
@@ -54,7 +54,7 @@ impl TitleRow {
     }
 }
 
-/// All rows of `title`, in the order of their keys: those of one title lie far apart.
+/// All rows of `title` in the order of their keys. Rows of one title are far apart.
 fn title_rows(size: Size) -> Vec<TitleRow> {
     let mut random = Random::new(size.seed);
     let mut rows = Vec::new();
@@ -76,7 +76,7 @@ fn title_rows(size: Size) -> Vec<TitleRow> {
 #[derive(Debug)]
 pub struct Movies {
     size: Size,
-    /// Made when first needed: a run without writes does without.
+    /// Generated when first needed: a run without writes does not need them.
     titles: OnceLock<Vec<TitleRow>>,
 }
 
@@ -98,13 +98,13 @@ impl Movies {
         (self.titles().len() * 6 / 10).max(1000)
     }
 
-    /// Key of a row that the five queries show of the title of that number.
+    /// Key of a row with the title of that number that the five queries return.
     pub(super) fn movie_id(&self, movie: usize) -> Option<i64> {
         let place = self.titles().iter().position(|row| row.movie as usize == movie && row.kind == "movie")?;
         i64::try_from(place + 1).ok()
     }
 
-    /// Keys of the rows that the five queries show, and of all others.
+    /// Keys of the rows that the five queries return, and of all others.
     pub(super) fn title_ids(&self) -> [Vec<i64>; 2] {
         let (mut popular, mut others) = (Vec::new(), Vec::new());
         for (id, row) in (1..).zip(self.titles()) {
@@ -177,7 +177,7 @@ fn add_genres(rows: &mut Rows, random: &mut Random, id: usize) {
     }
 }
 
-/// All movies of one popular title start with the same number of votes: the demo's check counts the writes from there.
+/// All movies of a popular title start with the same number of votes: the demo's check counts writes from this number.
 fn add_rating(rows: &mut Rows, random: &mut Random, id: usize, row: TitleRow) {
     let popular = row.asked_for();
     if !popular && random.below(10) < 4 {
@@ -191,11 +191,11 @@ fn add_rating(rows: &mut Rows, random: &mut Random, id: usize, row: TitleRow) {
 fn add_parts(rows: &mut Rows, random: &mut Random, (id, people): (usize, usize)) {
     for ordering in 1..=6 + random.below(9) {
         let person = 1 + random.skewed(people);
-        // Four in ten act.
+        // Four in ten are actors.
         let category = if random.below(10) < 4 { random.pick(&CATEGORIES[..2]) } else { random.pick(&CATEGORIES[2..]) };
         rows.add(PRINCIPAL, &[Cell::int(id), Cell::int(ordering), Cell::int(person), Cell::Text(category), Cell::Null]);
         if matches!(category, "actor" | "actress") {
-            // The last name follows the ordering, so that no person plays the same character twice in one title.
+            // The last name depends on the ordering, so no person plays the same character twice in one title.
             let character = format!("{} {}", random.pick(&FIRST_NAMES), LAST_NAMES[ordering % 32]);
             rows.add(CHARACTER, &[Cell::int(id), Cell::int(person), Cell::Text(&character)]);
         }

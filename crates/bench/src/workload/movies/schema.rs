@@ -3,18 +3,18 @@
 use super::super::loading::Table;
 use crate::target::Family;
 
-/// Number of titles that the load asks for, all of them equally often.
+/// Number of titles that the load requests, all equally often.
 pub(crate) const POPULAR: usize = 969;
 
-/// `title.updated` of every row after loading, in seconds since 1970.
+/// Value of `title.updated` in every row after loading, in seconds since 1970.
 pub const UPDATED_BASE: u64 = 1_767_225_600;
-/// The same, as a literal.
+/// The same value as an SQL literal.
 pub(super) const UPDATED: &str = "2026-01-01 00:00:00";
 
-/// Characters that a text of MySQL's tables has room for. With more, a key of theirs would be too long (3072 bytes).
+/// Most characters in a text column of MySQL's tables. With more, a key of two such columns would be too long (3072 bytes).
 pub(super) const TEXT_MAX: usize = 600;
 
-/// Places of the tables in [`tables`].
+/// Indexes of the tables in [`tables`].
 pub(super) const PRINCIPAL: usize = 0;
 pub(super) const TITLE: usize = 1;
 pub(super) const NAME: usize = 2;
@@ -22,9 +22,9 @@ pub(super) const CHARACTER: usize = 3;
 pub(super) const GENRE: usize = 4;
 pub(super) const RATING_TABLE: usize = 5;
 
-/// `(name, columns as PostgreSQL has them, primary key)`
+/// `(name, columns in PostgreSQL's form, primary key)`
 ///
-/// Every table has a primary key, so every change that a server logs says at least which row it was.
+/// Every table has a primary key, so every logged change identifies its row.
 const TABLES: [(&str, &str, &str); 6] = [
     (
         "title_principal",
@@ -57,13 +57,13 @@ const TABLES: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// The tables, by the places above: those that cost most to build first.
+/// The tables in the order of the indexes above. Those that take longest to build come first.
 pub(super) fn tables(family: Family) -> Vec<Table> {
     let table = |(name, columns, key): (&str, &str, &'static str)| {
         let columns = match family {
             Family::Postgres => columns.to_owned(),
-            // What is part of a key has a length there. DATETIME, since TIMESTAMP may get a life of its own (ON UPDATE). Two
-            // characters of one actor may differ in an accent alone.
+            // A column of a key needs a length in MySQL. The type is DATETIME, since TIMESTAMP may get ON UPDATE by default. The names of two
+            // characters of an actor may differ only in an accent.
             Family::Mysql => columns
                 .replace("character_name text", "character_name text CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
                 .replace(" text", &format!(" varchar({TEXT_MAX})"))
@@ -74,14 +74,14 @@ pub(super) fn tables(family: Family) -> Vec<Table> {
     TABLES.into_iter().map(table).collect()
 }
 
-/// The one secondary index; and, in PostgreSQL, what changes say of the old row.
+/// The only secondary index, and PostgreSQL's replica identity.
 ///
-/// REPLICA IDENTITY FULL, the whole old row with each change in the log, is worth its WAL on two tables to whatever follows
-/// that log (of direct rounds and others alike):
-/// - `title`: the queries look it up by `title` and `type`, which are not its key. With the old row, an update that renames a
-///   movie is known to concern the old name, and one of an unrelated title to concern nothing else.
-/// - `title_rating`, the table with the most updates: with the old row, an update that leaves the columns a query mentions as
-///   they were is seen to change nothing.
+/// REPLICA IDENTITY FULL writes the whole old row of each change to the log. On two tables this is worth the additional WAL to anything that follows
+/// the log. All targets have it, so direct rounds pay for it too.
+/// - `title`: the queries find rows by `title` and `type`, which are not the key. With the old row, an update that renames a movie affects the old
+///   name, and an update of another title affects nothing else.
+/// - `title_rating`, the table with the most updates: with the old row, an update that leaves all columns of a query unchanged affects none of its
+///   results.
 fn after(table: &str, family: Family) -> Vec<String> {
     let mut statements = Vec::new();
     if table == "title" {
@@ -93,17 +93,17 @@ fn after(table: &str, family: Family) -> Vec<String> {
     statements
 }
 
-/// Position of the query that shows `title.updated` among [`QUERIES`].
+/// Index of the query in [`QUERIES`] that shows `title.updated`.
 pub const DETAILS: usize = 0;
-/// Position of the query that shows the genres.
+/// Index of the query that shows the genres.
 pub const GENRES: usize = 1;
-/// Position of the query that shows `num_votes`.
+/// Index of the query that shows `num_votes`.
 pub const RATING: usize = 2;
 
-/// What the queries are listed under.
+/// Names of the queries in results.
 pub(crate) const NAMES: [&str; 5] = ["details", "genres", "rating", "characters", "people"];
 
-/// The transaction: what a page about a movie asks for. `$1` is the title.
+/// The transaction: the queries of a page about a movie. `$1` is the title.
 pub const QUERIES: [&str; 5] = [
     "SELECT t.title_id, t.tconst, t.type, t.title, t.original_title, t.is_adult, t.start_year, t.end_year, \
      t.run_time_mins, t.updated FROM title t WHERE t.title = $1 AND t.type = 'movie'",

@@ -1,4 +1,4 @@
-//! Names of generated titles, people and parts.
+//! Names of generated titles, people and characters.
 
 use std::fmt::Write as _;
 
@@ -72,7 +72,7 @@ const NOUNS: [&str; 32] = [
     "Return",
     "Affair",
 ];
-/// With apostrophes and letters outside ASCII, as titles have them.
+/// Some have apostrophes and letters outside ASCII, as real titles do.
 const PLACES: [&str; 24] = [
     "",
     "of Paris",
@@ -159,7 +159,7 @@ pub(in super::super) const GENRES: [&str; 18] = [
 ];
 pub(in super::super) const CATEGORIES: [&str; 9] =
     ["actor", "actress", "director", "writer", "producer", "composer", "cinematographer", "editor", "self"];
-/// What carries a movie's title without being one, by how often.
+/// Types of the rows with a movie's title that are not movies, with their frequencies.
 const OTHER_TYPES: [(&str, usize); 7] = [
     ("tvEpisode", 78),
     ("short", 9),
@@ -170,10 +170,10 @@ const OTHER_TYPES: [(&str, usize); 7] = [
     ("videoGame", 1),
 ];
 
-/// The text of the n-th title; distinct for distinct n.
+/// The text of the n-th title. Distinct numbers give distinct texts.
 pub(super) fn title_text(number: usize) -> String {
     const DISTINCT: usize = ADJECTIVES.len() * NOUNS.len() * PLACES.len();
-    // A prime step visits every combination once and mixes the lists even among the first few titles.
+    // A step by a prime visits every combination once and mixes the lists even among the first titles.
     let mixed = (number % DISTINCT) * 7919 % DISTINCT;
     let (adjective, noun) = (ADJECTIVES[mixed % 32], NOUNS[mixed / 32 % 32]);
     let place = PLACES[mixed / 1024];
@@ -185,7 +185,7 @@ pub(super) fn title_text(number: usize) -> String {
     text
 }
 
-/// A type of title that is no movie.
+/// A type of title other than `movie`.
 pub(super) fn other_type(random: &mut Random) -> &'static str {
     let mut left = random.below(100);
     for (kind, share) in OTHER_TYPES {

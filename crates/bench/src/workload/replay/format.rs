@@ -1,4 +1,4 @@
-//! The form of a log, and its contents.
+//! The forms of query logs.
 
 use anyhow::{Result, bail, ensure};
 
@@ -14,12 +14,12 @@ pub enum LogFormat {
     Csv,
     /// MySQL's and MariaDB's general log
     General,
-    /// Their slow log (with `long_query_time = 0` it has all statements)
+    /// MySQL's and MariaDB's slow log (with `long_query_time = 0` it has all statements)
     Slow,
 }
 
 impl LogFormat {
-    /// By the beginning of the text.
+    /// Recognises the form by the beginning of the text.
     fn of(text: &str) -> Result<Self> {
         let head = || text.lines().take(200);
         if head().any(|line| line.starts_with("# User@Host:") || line.starts_with("# Query_time:")) {
@@ -32,12 +32,12 @@ impl LogFormat {
         if head().any(|line| dated(line) && line.split(',').count() > 20) {
             return Ok(Self::Csv);
         }
-        ensure!(head().any(postgres::is_line), "this is no log that is known here; --log-format says which it is");
+        ensure!(head().any(postgres::is_line), "the form of the log was not recognised; set it with --log-format");
         Ok(Self::Postgres)
     }
 }
 
-/// Reads all of it. `prefix` is PostgreSQL's `log_line_prefix`.
+/// Parses the whole log. `prefix` is PostgreSQL's `log_line_prefix`.
 pub(super) fn parse(text: &str, format: Option<LogFormat>, prefix: &str) -> Result<Log> {
     let format = format.map_or_else(|| LogFormat::of(text), Ok)?;
     let mut log = match format {
@@ -56,7 +56,7 @@ pub(super) fn parse(text: &str, format: Option<LogFormat>, prefix: &str) -> Resu
     Ok(log)
 }
 
-/// Statements of one second, in their order, evenly over it.
+/// Spreads the statements of each second evenly over it, in their order.
 fn spread(statements: &mut [Logged]) {
     let mut first = 0;
     while let Some(second) = statements.get(first).map(|statement| statement.at) {

@@ -1,12 +1,12 @@
-//! MySQL's and MariaDB's general log: a line for each command, with the time, the connection's id, its name and its text.
+//! MySQL's and MariaDB's general log: a line for each command, with time, connection id, command name and text.
 //!
-//! MariaDB writes whole seconds, and only when they change; MySQL microseconds on each line. A prepared statement's execution has its values in the
-//! text (`sql_prepare.cc`).
+//! MySQL writes a time in microseconds on each line. MariaDB writes whole seconds, and only when they change. The text of a prepared statement's
+//! execution contains its values (`sql_prepare.cc`).
 
 use super::log::{Log, Logged, Micros, SECOND, clock, date};
 use crate::calendar;
 
-/// The commands that there are, as far as they carry or end something here.
+/// The commands that carry a statement or end an entry.
 const COMMANDS: [&str; 24] = [
     "Connect",
     "Query",
@@ -34,10 +34,10 @@ const COMMANDS: [&str; 24] = [
     "Debug",
 ];
 
-/// A line that begins an entry: its time if it has one, the connection, the command, its argument.
+/// The parts of a line that begins an entry: its time if it has one, connection, command, argument.
 pub(super) fn entry(line: &str) -> Option<(Option<Micros>, &str, &str, &str)> {
     let (at, rest) = if let Some((at, length)) = date(line) {
-        // The zone: Z or +01:00.
+        // The time zone follows: Z or +01:00.
         let rest = line.get(length..)?;
         (Some(at), rest.get(rest.find('\t')?..)?)
     } else if let Some(rest) = line.strip_prefix('\t') {
@@ -59,7 +59,7 @@ pub(super) fn entry(line: &str) -> Option<(Option<Micros>, &str, &str, &str)> {
 pub(super) fn parse(text: &str) -> Log {
     let mut log = Log::default();
     let mut now = 0;
-    // What lines that begin no entry belong to.
+    // The entry that continuation lines belong to.
     let mut open: Option<Logged> = None;
     for line in text.lines() {
         let Some((at, connection, command, argument)) = entry(line) else {

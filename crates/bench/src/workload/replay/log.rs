@@ -1,7 +1,7 @@
-//! A query log of a server, in any of the five forms: statements with their times and sessions.
+//! A query log in any of its forms: statements with their times and sessions.
 //!
-//! Statements that cannot be sent again are skipped and counted by their reason, since a replay that silently lacks a part of the load would be taken
-//! for the load.
+//! Statements that cannot be sent again are left out and counted by reason. Otherwise a replay that lacks a part of the load would be taken for the
+//! whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ pub(super) const SECOND: Micros = 1_000_000;
 /// One statement.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Logged {
-    /// When it began.
+    /// The time at which it began.
     pub(super) at: Micros,
-    /// Of the connection that sent it.
+    /// The session of its connection.
     pub(super) session: String,
     pub(super) text: Arc<str>,
-    /// Those of `$1` …, where it was sent with parameters.
+    /// The values of `$1` …, if it was sent with parameters.
     pub(super) values: Option<Vec<Value>>,
 }
 
-/// What a log holds.
+/// The contents of a log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     /// In the order of the log.
     pub(super) statements: Vec<Logged>,
-    /// By reason, how many.
+    /// Number of statements left out, by reason.
     pub(super) left_out: BTreeMap<String, u64>,
-    /// Its times are whole seconds: statements of the same second are spread over it.
+    /// Whether the log's times are whole seconds. Statements of the same second are then spread over it.
     pub(super) coarse: bool,
 }
 
@@ -43,7 +43,8 @@ impl Log {
     }
 }
 
-/// `2026-11-24 07:16:03.123`, with a T instead of the blank, or without a fraction; and how many bytes that is. The zone is left alone: it is the same for all.
+/// Parses `2026-11-24 07:16:03.123`, also with a T instead of the blank or without a fraction. Returns the number of bytes too. The time zone is
+/// ignored, since it is the same in the whole log.
 pub(super) fn date(text: &str) -> Option<(Micros, usize)> {
     let (day, rest) = (text.get(..10)?, text.get(10..)?);
     let day = calendar::seconds(day)?;
@@ -52,7 +53,7 @@ pub(super) fn date(text: &str) -> Option<(Micros, usize)> {
     Some((i64::try_from(day).ok()? * SECOND + time, 11 + length))
 }
 
-/// `07:16:03.123456` or `7:16:03` in microseconds, and how many bytes that is.
+/// Parses `07:16:03.123456` or `7:16:03` into microseconds. Returns the number of bytes too.
 pub(super) fn clock(text: &str) -> Option<(Micros, usize)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != ':' && c != '.').unwrap_or(text.len());
     let mut parts = text.get(..end)?.splitn(3, ':');

@@ -1,12 +1,12 @@
 //! `replay`: the statements of a server's query log, with the same sessions, in the same order, at the same intervals.
 //!
-//! Each logged session is a connection, unless there are more at a time than connections: then some share one, which is reported. A statement is sent
-//! at its time in the log (`--speed` times faster), or when its session's last one has been answered, if that is later. So unlike in an open loop, a
-//! slow target delays the following statements of the same session, as it would delay the application; the delay of each statement is measured.
-//! Latency counts from the time of sending.
+//! Each logged session gets a connection. If more sessions are open at once than there are connections, some share one, and the report says so. A
+//! statement is sent at its time in the log (`--speed` times faster). If the previous statement of its session is answered later, it is sent then.
+//! So, unlike in an open loop, a slow target delays the following statements of a session, as it would delay the application. The delay of each
+//! statement is measured. Latency counts from the time of sending.
 //!
-//! Statements are sent as they were: texts as texts, PostgreSQL's with parameters in the extended protocol. Results are listed by the text without
-//! its literals.
+//! Statements are sent as in the log: texts as texts, and PostgreSQL's statements with parameters in the extended protocol. Results are listed by
+//! normalized query.
 
 mod format;
 mod general;
@@ -32,31 +32,31 @@ use crate::session::Session;
 use crate::statement::{Effect, Statement};
 use crate::value::Value;
 
-/// Shapes that are listed by themselves; the rarer ones are taken together.
+/// The most normalized queries that are listed. The rarer ones are grouped.
 const SHAPES_MAX: usize = 20;
-/// Characters of a shape that are shown.
+/// Characters of a normalized query that are shown.
 const SHAPE_CHARS: usize = 90;
-/// A replay is no longer than this.
+/// The longest replay.
 const SECONDS_MAX: f64 = 86_400.0;
-/// Behind the last statement, so that it is within the measured interval.
+/// Seconds after the last statement, so that its answer is within the measured interval.
 const TAIL: f64 = 0.2;
 
-/// Which log, and how it is replayed.
+/// The log and the way to replay it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReplayArgs {
-    /// replay: the log of a PostgreSQL, MySQL or MariaDB server
+    /// replay: the query log of a PostgreSQL, MySQL or MariaDB server
     #[arg(long, help_heading = "Workload")]
     pub query_log: Option<PathBuf>,
-    /// replay: what kind of log it is [default: what its beginning looks like]
+    /// replay: form of the log [default: recognised by its beginning]
     #[arg(long, value_enum, requires = "query_log", help_heading = "Workload")]
     pub log_format: Option<LogFormat>,
-    /// replay: the server's log_line_prefix, of PostgreSQL's text log [default: '%m [%p] ']
+    /// replay: the server's log_line_prefix, for PostgreSQL's text log [default: '%m [%p] ']
     #[arg(long, requires = "query_log", help_heading = "Workload")]
     pub log_line_prefix: Option<String>,
-    /// replay: so many times faster than it was [default: 1]
+    /// replay: how many times faster than the log [default: 1]
     #[arg(long, requires = "query_log", help_heading = "Workload")]
     pub speed: Option<f64>,
-    /// replay: leave out what writes, and transactions' BEGIN and COMMIT with it
+    /// replay: leave out statements that write, and BEGIN and COMMIT
     #[arg(long, requires = "query_log", help_heading = "Workload")]
     pub reads_only: bool,
 }
@@ -65,21 +65,21 @@ pub struct ReplayArgs {
 #[derive(Debug)]
 pub(super) struct Replay {
     steps: Vec<Step>,
-    /// By session: indexes of its steps, and so their order.
+    /// The steps of each session, by index, in order.
     sessions: Vec<Vec<usize>>,
     statements: Arc<[Statement]>,
     settings: Vec<(String, String)>,
     speed: f64,
-    /// By connection.
+    /// The steps of each connection.
     dealt: OnceLock<Vec<Arc<[Step]>>>,
 }
 
 /// A statement and its time.
 #[derive(Clone, Debug)]
 struct Step {
-    /// Since the first.
+    /// Time since the first statement.
     at: Duration,
-    /// The shape that it is listed under.
+    /// Index of its normalized query.
     shape: usize,
     text: Arc<str>,
     values: Option<Vec<Value>>,
@@ -103,15 +103,15 @@ impl Replay {
             let all = log.statements.len();
             log.statements.retain(|statement| effect(statement) == Effect::Read);
             let left = (all - log.statements.len()) as u64;
-            log.left_out.insert("what is no read (--reads-only)".to_owned(), left);
+            log.left_out.insert("not a read (--reads-only)".to_owned(), left);
         }
-        // A line with a duration in front is written at its statement's end.
+        // PostgreSQL writes a line with a duration at the end of the statement, so lines may be out of order.
         log.statements.sort_by_key(|statement| statement.at);
         let (first, last) = (log.statements.first(), log.statements.last());
         let (first, last) =
-            first.zip(last).map(|(first, last)| (first.at, last.at)).context("nothing to replay is left")?;
+            first.zip(last).map(|(first, last)| (first.at, last.at)).context("no statement is left to replay")?;
         let seconds = (last - first) as f64 / SECOND as f64 / speed;
-        ensure!(seconds <= SECONDS_MAX, "a replay of {:.0} hours is too long: --speed", seconds / 3_600.0);
+        ensure!(seconds <= SECONDS_MAX, "a replay of {:.0} hours is too long: raise --speed", seconds / 3_600.0);
         let (shapes, statements) = shapes(&log.statements, effect);
         let mut numbers: HashMap<String, usize> = HashMap::new();
         let mut sessions: Vec<Vec<usize>> = Vec::new();
@@ -144,7 +144,8 @@ impl Replay {
         Ok(Self { steps, sessions, statements, settings, speed, dealt: OnceLock::new() })
     }
 
-    /// Sessions in the order of their beginnings go to connections that are free again; with as many as may be open, to the one that is free first.
+    /// Assigns the sessions, in the order of their beginnings, to connections that are free again. If all are in use, a session goes to the one that
+    /// is free first.
     fn deal(&self, most: usize) -> Vec<Arc<[Step]>> {
         let mut lanes: Vec<(Duration, Vec<usize>)> = Vec::new();
         for session in &self.sessions {
@@ -170,7 +171,7 @@ impl Replay {
     }
 }
 
-/// Of each statement the number of its shape, and the shapes as statements. The two last are those of the rarer ones.
+/// The index of each statement's normalized query, and the normalized queries as statements. The last two are groups of the rarer ones.
 fn shapes(logged: &[Logged], effect: impl Fn(&Logged) -> Effect) -> (Vec<usize>, Arc<[Statement]>) {
     let mut counts: BTreeMap<String, (usize, bool)> = BTreeMap::new();
     let all: Vec<(String, bool)> = logged.iter().map(|one| (shape(&one.text), effect(one) == Effect::Read)).collect();
@@ -193,7 +194,7 @@ fn shapes(logged: &[Logged], effect: impl Fn(&Logged) -> Effect) -> (Vec<usize>,
     (numbers, listed.chain(rest).collect())
 }
 
-/// A text without its literals, in one line.
+/// The text without its literals, on one line.
 fn shape(text: &str) -> String {
     let (mut shape, mut letters) = (String::new(), text.chars().peekable());
     while let Some(letter) = letters.next() {
@@ -222,7 +223,7 @@ fn shape(text: &str) -> String {
             letter => shape.push(letter),
         }
     }
-    // Lists of any length are alike.
+    // Lists of all lengths count as one.
     while let Some(at) = shape.find("?, ?").or(shape.find("?,?")) {
         let end = at + if shape[at..].starts_with("?, ?") { 4 } else { 3 };
         shape.replace_range(at..end, "?");
@@ -268,13 +269,13 @@ impl Workload for Replay {
         reads.map(|step| (Arc::clone(&step.text), step.values.clone())).collect()
     }
 
-    /// There is none to be drawn: answers of a replay are not compared.
-    fn question(&self, _random: &mut Random) -> (usize, Vec<Value>) {
+    /// No reads are drawn: answers of a replay are not compared.
+    fn draw_read(&self, _random: &mut Random) -> (usize, Vec<Value>) {
         (0, Vec::new())
     }
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Player {
     steps: Arc<[Step]>,
@@ -282,12 +283,12 @@ pub struct Player {
 }
 
 impl Player {
-    /// When the next statement is due, since the beginning.
+    /// The time of the next statement, since the beginning.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.steps.get(self.next).map(|step| step.at)
     }
 
-    /// Sends it.
+    /// Sends the next statement.
     pub(super) async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
         let Some(step) = self.steps.get(self.next) else { return Ok(()) };
         self.next += 1;

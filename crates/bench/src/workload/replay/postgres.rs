@@ -1,8 +1,8 @@
 //! PostgreSQL's log: messages of `log_statement`, `log_min_duration_statement` and the like, as text or as CSV.
 //!
-//! A statement of the simple protocol is `statement: TEXT`; of the extended protocol `execute NAME: TEXT`, with the parameters in the DETAIL that
-//! follows. With a duration in front the line was written at the end, so the start is earlier by it. The contents of `parse` and `bind` are in the
-//! `execute`, too (`postgres.c`: `exec_simple_query`, `exec_execute_message`, `errdetail_params`).
+//! A statement of the simple protocol is logged as `statement: TEXT`. One of the extended protocol is logged as `execute NAME: TEXT`, with its
+//! parameters in the DETAIL that follows. A line with a duration was written at the end of the statement, so the duration is subtracted. `parse` and
+//! `bind` lines repeat the contents of `execute` (`postgres.c`: `exec_simple_query`, `exec_execute_message`, `errdetail_params`).
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use super::log::{Log, Logged, Micros, SECOND, date};
 use crate::value::Value;
 
-/// Behind the prefix: what kind of line it is.
+/// The severities that may follow the prefix.
 const SEVERITIES: [&str; 14] = [
     "LOG",
     "DETAIL",
@@ -29,12 +29,12 @@ const SEVERITIES: [&str; 14] = [
     "DEBUG",
 ];
 
-/// Whether it looks like one.
+/// Whether the line looks like one of PostgreSQL's log.
 pub(super) fn is_line(line: &str) -> bool {
     severity(line).is_some()
 }
 
-/// Where the severity begins, which it is, what follows.
+/// The text before the severity, the severity, and the text after it.
 fn severity(line: &str) -> Option<(&str, &str, &str)> {
     let found = SEVERITIES.iter().filter_map(|name| Some((line.find(&format!("{name}:  "))?, *name)));
     let (at, name) = found.min()?;
@@ -51,11 +51,11 @@ enum Piece {
     Other,
 }
 
-/// "Reporting and Logging" in PostgreSQL's manual.
+/// Parses the prefix ("Reporting and Logging" in PostgreSQL's manual).
 fn pieces(prefix: &str) -> Result<Vec<Piece>> {
     let (mut pieces, mut letters) = (Vec::new(), prefix.chars());
     let mut session = String::new();
-    // A session's own id, where there is one, is better than a process's, which comes again.
+    // A session id is better than a process id, which may be used again.
     let wanted = if prefix.contains("%c") { 'c' } else { 'p' };
     while let Some(letter) = letters.next() {
         let escape = if letter == '%' { letters.find(|c| !c.is_ascii_digit() && *c != '-') } else { None };
@@ -82,25 +82,25 @@ fn pieces(prefix: &str) -> Result<Vec<Piece>> {
     let timed = pieces.iter().any(|piece| matches!(piece, Piece::Time | Piece::Epoch));
     ensure!(
         timed && !session.is_empty(),
-        "log_line_prefix {prefix:?} has no time (%m, %t, %n) or no process (%p, %c): such a log cannot be replayed"
+        "log_line_prefix {prefix:?} has no time (%m, %t, %n) or no process (%p, %c): the log cannot be replayed without them"
     );
     Ok(pieces)
 }
 
-/// Time and session of a line's beginning; None if it is of another prefix.
+/// The time and the session at the beginning of a line. None if the prefix differs.
 fn head(mut text: &str, pieces: &[Piece]) -> Option<(Micros, String)> {
     let (mut at, mut session) = (None, None);
     for (place, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Literal(literal) => match text.strip_prefix(literal.as_str()) {
                 Some(rest) => text = rest,
-                // What follows %q is missing where a line is of no session.
+                // A line of no session lacks everything after %q.
                 None => break,
             },
             Piece::Time => {
                 let (micros, length) = date(text)?;
                 at = Some(micros);
-                // The zone behind it.
+                // The time zone follows.
                 text = text.get(length..)?.trim_start();
                 text = text.get(
                     text.find(|c: char| !c.is_ascii_alphanumeric() && !"+-/_".contains(c)).unwrap_or(text.len())..,
@@ -125,7 +125,7 @@ fn head(mut text: &str, pieces: &[Piece]) -> Option<(Micros, String)> {
     Some((at?, session?))
 }
 
-/// The form of `log_destination = stderr`: lines that go on begin with a tabulator.
+/// Parses the form of `log_destination = stderr`. Continuation lines begin with a tabulator.
 pub(super) fn stderr(text: &str, prefix: &str) -> Result<Log> {
     let pieces = pieces(prefix)?;
     let mut messages: Vec<Message> = Vec::new();
@@ -147,7 +147,7 @@ pub(super) fn stderr(text: &str, prefix: &str) -> Result<Log> {
     }
     ensure!(
         !messages.is_empty() || strange == 0,
-        "no line begins as log_line_prefix {prefix:?} says; --log-line-prefix names the server's"
+        "no line has the log_line_prefix {prefix:?}; set the server's with --log-line-prefix"
     );
     let mut log = Log::default();
     (0..strange).for_each(|_| log.leave_out("a line of another log_line_prefix"));
@@ -155,7 +155,7 @@ pub(super) fn stderr(text: &str, prefix: &str) -> Result<Log> {
     Ok(log)
 }
 
-/// A message of a session.
+/// A log message of a session.
 struct Message {
     at: Micros,
     session: String,
@@ -164,7 +164,7 @@ struct Message {
     text: String,
 }
 
-/// A statement and its DETAIL are two messages that follow each other in their session, with those of others between.
+/// A statement and its DETAIL are consecutive messages of a session. Messages of other sessions may be between them.
 fn gather(messages: &[Message], log: &mut Log) {
     let mut details: HashMap<usize, String> = HashMap::new();
     let mut last: HashMap<&str, usize> = HashMap::new();
@@ -181,7 +181,8 @@ fn gather(messages: &[Message], log: &mut Log) {
     }
 }
 
-/// The columns of `log_destination = csvlog`: time, process and session, severity, message, detail ("Using CSV-Format Log Output" in the manual).
+/// Parses the form of `log_destination = csvlog`. The columns used: time, process and session, severity, message, detail ("Using CSV-Format Log
+/// Output" in the manual).
 pub(super) fn csv(text: &str) -> Result<Log> {
     let mut log = Log::default();
     let mut any = false;
@@ -216,13 +217,13 @@ fn records(text: &str) -> Vec<Vec<String>> {
         }
     }
     if quoted || !field.is_empty() {
-        // The file ends within a record: what there is of it is no statement.
+        // The file ends within a record, which is dropped.
         record.clear();
     }
     records
 }
 
-/// A message, if it is a statement that can be sent again.
+/// Adds the message to the log if it is a statement that can be sent again.
 fn take(log: &mut Log, message: &Message, detail: Option<&str>) {
     let (mut at, mut text) = (message.at, message.text.as_str());
     if let Some(rest) = text.strip_prefix("duration: ") {
@@ -254,7 +255,7 @@ fn take(log: &mut Log, message: &Message, detail: Option<&str>) {
     log.statements.push(Logged { at, session: message.session.clone(), text: text.into(), values });
 }
 
-/// Those of a DETAIL, which must be as many as the text has.
+/// The values in a DETAIL. Their number must be that of the placeholders in the text.
 fn parameters(text: &str, detail: Option<&str>) -> Result<Vec<Value>, &'static str> {
     let listed = detail.and_then(|detail| detail.strip_prefix("parameters: ").or(detail.strip_prefix("Parameters: ")));
     let values = match listed {
@@ -265,7 +266,7 @@ fn parameters(text: &str, detail: Option<&str>) -> Result<Vec<Value>, &'static s
     if missing { Err("parameters that were not logged (log_parameter_max_length is 0)") } else { Ok(values) }
 }
 
-/// The highest number of `$1`, `$2` … outside of quotes.
+/// The highest number of `$1`, `$2` … outside quotes.
 fn highest(text: &str) -> usize {
     let (mut highest, mut quoted) = (0, false);
     let mut rest = text;
@@ -282,9 +283,9 @@ fn highest(text: &str) -> usize {
     highest
 }
 
-/// `$1 = 'it''s', $2 = NULL`. A value that ends in `...` was cut.
+/// Parses `$1 = 'it''s', $2 = NULL`. A value that ends in `...` was truncated by the server.
 fn values(list: &str) -> Result<Vec<Value>, &'static str> {
-    const STRANGE: &str = "parameters in a form that is not known here";
+    const STRANGE: &str = "parameters in an unknown form";
     let (mut rest, mut values) = (list, Vec::new());
     while !rest.is_empty() {
         let (_, behind) = rest.split_once(" = ").ok_or(STRANGE)?;
@@ -305,7 +306,7 @@ fn values(list: &str) -> Result<Vec<Value>, &'static str> {
             left = more;
         }
         if text.ends_with("...") {
-            return Err("parameters that were cut (log_parameter_max_length)");
+            return Err("truncated parameters (log_parameter_max_length)");
         }
         values.push(Value::from(text));
         rest = left.strip_prefix(", ").unwrap_or(left);
@@ -368,7 +369,7 @@ mod tests {
     #[test]
     fn records_may_hold_lines_and_quotes() {
         assert_eq!(records("a,\"b\"\"c\nd\",\ne,f\n"), [vec!["a", "b\"c\nd", ""], vec!["e", "f"]]);
-        // One that is not at its end is none.
+        // An incomplete record is dropped.
         assert_eq!(records("a,b\nc,\"d").len(), 1);
     }
 }

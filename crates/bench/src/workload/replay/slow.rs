@@ -1,11 +1,11 @@
-//! MySQL's and MariaDB's slow log, which with `long_query_time = 0` has every statement: entries that begin with comments.
+//! MySQL's and MariaDB's slow log. With `long_query_time = 0` it has every statement. Entries begin with comments.
 //!
-//! `# Time:` is the end of a statement (MySQL, to the microsecond), or a whole second that is written only when it changes (MariaDB); `SET timestamp`
-//! is a whole second. The more precise of them is used, minus the duration if it is the end.
+//! In MySQL, `# Time:` is the end of a statement in microseconds. In MariaDB it is a whole second, written only when it changes. `SET timestamp` is a
+//! whole second. The more precise one is used; if it is the end, the duration is subtracted.
 
 use super::log::{Log, Logged, Micros, SECOND, date};
 
-/// What the comments before a statement say.
+/// The facts in the comments before a statement.
 #[derive(Default)]
 struct Head {
     end: Option<Micros>,
@@ -34,7 +34,7 @@ pub(super) fn parse(text: &str) -> Log {
     log
 }
 
-/// The server writes these when it opens the file.
+/// Whether the line is one that the server writes when it opens the file.
 fn is_banner(line: &str) -> bool {
     line.contains(", Version: ")
         || line.starts_with("Tcp port: ")
@@ -61,7 +61,7 @@ fn read(head: &mut Head, comment: &str) {
     }
 }
 
-/// Lines up to the next comment: `use`, `SET timestamp`, the statement.
+/// Handles the lines up to the next comment: `use`, `SET timestamp`, the statement.
 fn close(log: &mut Log, head: &Head, lines: &[&str]) {
     let mut stamp = None;
     let mut rest = lines;
@@ -82,7 +82,7 @@ fn close(log: &mut Log, head: &Head, lines: &[&str]) {
         return;
     }
     let Some(text) = text.strip_suffix(';') else {
-        return log.leave_out("a statement that the file ends in the middle of");
+        return log.leave_out("a statement cut off by the end of the file");
     };
     let Some(session) = head.session.clone() else { return log.leave_out("a statement without its connection") };
     let at = match (head.end, stamp) {

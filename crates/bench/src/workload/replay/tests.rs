@@ -1,4 +1,4 @@
-//! Sessions and normalized statements, and logs that real servers wrote.
+//! Sessions, normalized queries, and logs of real servers.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn gaps_are_kept_and_scaled_and_sessions_kept_apart() {
             logged(10.0, "a", "SELECT 1"),
             logged(11.0, "b", "SELECT 2"),
             logged(12.0, "a", "SELECT 3"),
-            // Begins when a has ended.
+            // Session c begins after session a has ended.
             logged(14.0, "c", "SELECT 4"),
         ],
         2.0,
@@ -31,7 +31,7 @@ fn gaps_are_kept_and_scaled_and_sessions_kept_apart() {
     };
     let step = |at, text: &str| (at, format!("SELECT {text}"));
     assert_eq!(lanes(8), [vec![step(0, "1"), step(1_000, "3"), step(2_000, "4")], vec![step(500, "2")]]);
-    // One connection for all: in the order of their times.
+    // With one connection, all statements are in the order of their times.
     assert_eq!(lanes(1), [vec![step(0, "1"), step(500, "2"), step(1_000, "3"), step(2_000, "4")]]);
     let replayed = replay.replays(8).unwrap();
     assert_eq!((replayed.connections, replayed.seconds > 2.0), (2, true));
@@ -51,7 +51,7 @@ fn writes_are_left_out_and_counted() {
     let all = all.iter().map(|text| logged(1.0, "a", text)).collect();
     let replay = replay(all, 1.0, true);
     let left = replay.settings.iter().find(|(name, _)| name == "left-out").map(|(_, value)| value.as_str());
-    assert_eq!((replay.steps.len(), left), (1, Some("5 × what is no read (--reads-only)")));
+    assert_eq!((replay.steps.len(), left), (1, Some("5 × not a read (--reads-only)")));
     assert!(Replay::of(Log::default(), ("x", 1.0), false).is_err());
 }
 
@@ -63,7 +63,7 @@ fn texts_that_differ_in_literals_have_one_shape() {
     assert!(shape(&"a, ".repeat(100)).ends_with('…'));
 }
 
-/// Statements with parameters, quotes and lines, sent to a server that logs; what it wrote is read and sent to it again.
+/// Sends statements with parameters, quotes and several lines to a server that logs them. Then the log is read and sent to the server again.
 mod servers {
     use freshet_testbed::{Mariadb, MariadbSettings, Postgres, Settings};
 
@@ -81,7 +81,7 @@ mod servers {
         }
     }
 
-    /// Sends what a log holds again; the number of rows changed by each statement.
+    /// Replays a log and returns the number of rows that each statement changed.
     async fn again(target: &Target, replay: &Replay) -> Vec<u64> {
         let mut driver = Driver::open(target, &replay.statements, Protocol::Text).await.unwrap();
         let mut counts = Vec::new();
@@ -105,7 +105,7 @@ mod servers {
         runtime.block_on(async {
             sent(target, Protocol::Prepared).await;
             sent(target, Protocol::Text).await;
-            // Servers may write their logs a little later.
+            // A server may write its log a little later.
             tokio::time::sleep(Duration::from_millis(500)).await;
             let replay = Replay::read(&args(path, prefix)).unwrap();
             let ours = |step: &&Step| step.text.contains("note <>") || step.text.contains("SET note");
@@ -158,7 +158,7 @@ mod servers {
         let target: Target = format!("maria={}", server.url_of("q")).parse().unwrap();
         let [general, slow] = ["general.log", "slow.log"].map(|name| server.data_dir().join(name));
         for path in [&general, &slow] {
-            // What was sent before is written by now, or soon.
+            // The server may write its log a little later.
             std::thread::sleep(Duration::from_millis(500));
             std::fs::write(path, "").unwrap();
             run(&target, path, "");

@@ -1,17 +1,17 @@
-//! `taxi-trips`: rows that are written all the time and read while they are new (the write-heavy load that was announced and never published).
+//! `taxi-trips`: rows that are written all the time and read while they are new.
 //!
-//! A trip is inserted when it begins and updated when it ends, as a taxi company's operations would. The reads are the newest trips of a driver, a
-//! trip by its key, and the day's statistics of a zone. `--read-share` is the percentage of reading transactions:
+//! A trip is inserted when it begins and updated when it ends, as in the operations of a taxi company. The reads are the newest trips of a driver, a
+//! trip by key, and the statistics of a zone for a day. `--read-share` is the percentage of reading transactions:
 //!
 //! | transaction | statements |
 //! |---|---|
-//! | a driver's page (half of the reads) | the last ten trips with the names of their zones; one trip of the newest |
+//! | a driver's page (half of the reads) | the last ten trips with the names of their zones; one of the newest trips |
 //! | a zone's page (the other half) | count and averages of a day; fares by hour of a day |
-//! | a trip begins, or an earlier one of the connection's ends | one INSERT or one UPDATE |
+//! | a trip begins, or an earlier one of the same connection ends | one INSERT or one UPDATE |
 //!
-//! Zones and drivers are drawn by the distribution (`zipfian` unless set otherwise), for reads and writes alike: the zones with the most trips are
-//! read most, so the cached results change most. Time advances with the trips: each begins two seconds after the one before. Days are today and
-//! earlier ones, the older the rarer.
+//! Zones and drivers are drawn by the distribution (`zipfian` by default), for reads and writes alike. The zones with the most trips are read most,
+//! so the cached results change most. Time advances with the trips: each begins two seconds after the one before. The days are today and earlier
+//! ones, and older days are rarer.
 
 mod rows;
 
@@ -43,7 +43,7 @@ const HOURS: usize = 3;
 const BEGIN: usize = 4;
 const END: usize = 5;
 
-/// `(name, text)` of what is read.
+/// `(name, text)` of the reads.
 const READS: [(&str, &str); 4] = [
     (
         "recent trips of a driver",
@@ -83,11 +83,11 @@ const WRITES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Trips of a connection that are under way at once.
-const UNDER_WAY: usize = 8;
-/// Requested days, today included.
+/// The most unfinished trips of a connection.
+const OPEN_TRIPS_MAX: usize = 8;
+/// Number of requested days, today included.
 const DAYS_ASKED: usize = 7;
-/// The largest distance from the newest trip at which trips that are read by their keys begin.
+/// Trips that are read by key are among this many of the newest.
 const NEWEST: usize = 1000;
 
 /// The workload.
@@ -103,7 +103,7 @@ pub(super) struct TaxiTrips {
 #[derive(Debug)]
 struct Shared {
     trips: Trips,
-    /// Of a hundred transactions.
+    /// Percentage of transactions that read.
     read_share: u32,
     distribution: Distribution,
     zones: Keys,
@@ -123,7 +123,7 @@ impl TaxiTrips {
 
     fn connection(&self, random: Random, read_share: u32) -> Connection {
         let (shared, ledger) = (Arc::clone(&self.shared), self.ledger.get());
-        Connection { shared, ledger, read_share, transactions: self.transactions, random, under_way: VecDeque::new() }
+        Connection { shared, ledger, read_share, transactions: self.transactions, random, open_trips: VecDeque::new() }
     }
 }
 
@@ -152,18 +152,18 @@ impl Workload for TaxiTrips {
         Script::TaxiTrips(self.connection(random, self.shared.read_share))
     }
 
-    /// Begins and ends of trips alone.
+    /// The writer only begins and ends trips.
     fn writer(&self, random: Random) -> Option<Script> {
         Some(Script::TaxiTrips(self.connection(random, 0)))
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
         let statement = random.below(READS.len());
         (statement, self.shared.values(statement, &self.ledger.get(), random))
     }
 
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {
-        // What a round inserted goes with the tables.
+        // The load replaced the tables, so rows of earlier rounds are gone.
         self.ledger.renew();
         Box::pin(loading::load(&self.shared.trips, target, bar))
     }
@@ -182,7 +182,7 @@ impl Shared {
         Value::Int(id(self.drivers.draw(random)))
     }
 
-    /// The parameters of a read.
+    /// Draws the parameters of a read.
     fn values(&self, statement: usize, ledger: &Ledger, random: &mut Random) -> Vec<Value> {
         match statement {
             RECENT => vec![self.driver(random)],
@@ -196,7 +196,7 @@ impl Shared {
         }
     }
 
-    /// The key of one of the newest trips that are there.
+    /// The key of one of the newest trips that exist.
     fn trip(&self, ledger: &Ledger, random: &mut Random) -> Value {
         let (loaded, inserted) = (self.trips.count(), ledger.rows());
         let place = (loaded + inserted).saturating_sub(1 + random.skewed(NEWEST) as u64);
@@ -207,13 +207,13 @@ impl Shared {
 
 /// A trip that has begun.
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct OpenTrip {
     number: u64,
-    /// Seconds since the first day.
+    /// Start time in seconds since the first day.
     began: u64,
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -221,7 +221,7 @@ pub struct Connection {
     read_share: u32,
     transactions: bool,
     random: Random,
-    under_way: VecDeque<UnderWay>,
+    open_trips: VecDeque<OpenTrip>,
 }
 
 impl Connection {
@@ -230,9 +230,10 @@ impl Connection {
             let page = if self.random.below(2) == 0 { [RECENT, TRIP] } else { [ZONE, HOURS] };
             return self.read(session, page).await;
         }
-        // As many end as begin.
-        let ends = self.under_way.len() == UNDER_WAY || (!self.under_way.is_empty() && self.random.below(2) == 0);
-        match if ends { self.under_way.pop_front() } else { None } {
+        // As many trips end as begin.
+        let ends =
+            self.open_trips.len() == OPEN_TRIPS_MAX || (!self.open_trips.is_empty() && self.random.below(2) == 0);
+        match if ends { self.open_trips.pop_front() } else { None } {
             Some(trip) => self.end(session, trip).await,
             None => self.begin(session).await,
         }
@@ -240,14 +241,14 @@ impl Connection {
 
     async fn read(&mut self, session: &mut Session, page: [usize; 2]) -> Result<(), Failure> {
         self.open(session).await?;
-        // Both statements of a zone's page are about one zone and day.
+        // Both statements of a zone's page have the same zone and day.
         let first = self.shared.values(page[0], &self.ledger, &mut self.random);
-        // Now: a transaction that repeats its reads sees no trip that begins after its first statement.
+        // The trip is drawn first: a transaction with repeatable reads does not see a trip that begins after its first statement.
         let trip = (page[1] == TRIP).then(|| self.shared.trip(&self.ledger, &mut self.random));
         session.run(page[0], &first).await?;
         if let Some(trip) = trip {
             if session.run(TRIP, std::slice::from_ref(&trip)).await? == 0 {
-                return Err(Failure::no_row(&format!("trip {trip:?} is not there")));
+                return Err(Failure::no_row(&format!("trip {trip:?} was not found")));
             }
         } else {
             session.run(page[1], &first).await?;
@@ -269,11 +270,11 @@ impl Connection {
         ];
         let done = self.write(session, BEGIN, &values).await;
         self.ledger.settle(taken, done, session).await?;
-        self.under_way.push_back(UnderWay { number: taken.number, began });
+        self.open_trips.push_back(OpenTrip { number: taken.number, began });
         Ok(())
     }
 
-    async fn end(&mut self, session: &mut Session, trip: UnderWay) -> Result<(), Failure> {
+    async fn end(&mut self, session: &mut Session, trip: OpenTrip) -> Result<(), Failure> {
         let end = End::of(&mut self.random);
         let values = [
             Value::Int(trip.number.cast_signed()),

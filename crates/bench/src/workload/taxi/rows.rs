@@ -1,5 +1,5 @@
-//! Zones, drivers and trips, with columns like those of the trip records that New York's Taxi and Limousine Commission publishes
-//! (zones by number with a borough each, times and places of both ends, distance, fare, tip, total, kind of payment).
+//! Zones, drivers and trips, with columns like the trip records that New York's Taxi and Limousine Commission publishes: numbered zones with
+//! boroughs, time and place of both ends, distance, fare, tip, total, kind of payment.
 
 use anyhow::Result;
 
@@ -9,16 +9,16 @@ use crate::calendar;
 use crate::random::Random;
 use crate::target::Family;
 
-/// Zones there are, as in New York.
+/// Number of zones, as in New York.
 pub(super) const ZONES: usize = 265;
 pub(super) const DRIVERS: usize = 2000;
 /// Seconds of a day.
 pub(super) const DAY: u64 = 86_400;
-/// Trips that begin in a second: half a million a day, as in New York.
+/// Trips that begin in each second: half a million a day, as in New York.
 const RATE: u64 = 6;
-/// Seconds over which the loaded trips are spread: seven days and a morning.
+/// Seconds that the loaded trips cover: seven days and a half.
 const LOADED: u64 = 7 * DAY + DAY / 2;
-/// Days between 1970-01-01 and the first trip's, 2026-01-01.
+/// Days from 1970-01-01 to the first day of the trips, 2026-01-01.
 const FIRST_DAY: u64 = 20_454;
 
 const BOROUGHS: [&str; 6] = ["Manhattan", "Queens", "Brooklyn", "Bronx", "Staten Island", "Airports"];
@@ -48,7 +48,7 @@ impl Trips {
     }
 }
 
-/// When a trip that a round inserts begins, in seconds since the first day: after all loaded ones.
+/// Start time of an inserted trip, in seconds since the first day. It is later than all loaded trips.
 pub(super) const fn begins(place: u64) -> u64 {
     LOADED + place / RATE
 }
@@ -62,8 +62,8 @@ impl Data for Trips {
         vec![("rows".to_owned(), self.count.to_string()), ("data-seed".to_owned(), self.seed.to_string())]
     }
 
-    /// The whole old row of a changed trip is in PostgreSQL's log (REPLICA IDENTITY FULL): a trip's end concerns its driver and
-    /// its zone, which are not its key.
+    /// PostgreSQL logs the whole old row of a changed trip (REPLICA IDENTITY FULL): the end of a trip affects its driver and its zone, which are not
+    /// the key.
     fn tables(&self, family: Family) -> Vec<Table> {
         let times = if family == Family::Postgres { "timestamp" } else { "datetime" };
         let trip = format!(
@@ -122,7 +122,7 @@ fn add_zone(rows: &mut Rows, number: usize) {
 }
 
 impl Trips {
-    /// A trip of the past, which has ended.
+    /// Adds a trip of the past, which has ended.
     fn add_trip(&self, rows: &mut Rows, random: &mut Random, place: u64) {
         let began = LOADED * place / self.count;
         let end = End::of(random);
@@ -145,7 +145,7 @@ impl Trips {
     }
 }
 
-/// What is known of a trip when it ends. Numbers are texts with two decimals.
+/// The columns that are set when a trip ends. Numbers are texts with two decimals.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) seconds: u64,
@@ -160,7 +160,7 @@ pub(super) struct End {
 impl End {
     pub(super) fn of(random: &mut Random) -> Self {
         let minutes = 3 + random.skewed(57);
-        // Hundredths of a mile, and cents: a fare is 3.00 and 2.50 for each mile; some leave a fifth of it as a tip.
+        // Hundredths of a mile, and cents. A fare is 3.00 plus 2.50 for each mile; some passengers leave a fifth of it as a tip.
         let distance = minutes * (15 + random.below(20));
         let fare = 300 + distance * 5 / 2;
         let card = random.below(10) < 7;
@@ -177,7 +177,7 @@ impl End {
     }
 }
 
-/// Seconds since the first day, as a literal of SQL.
+/// Seconds since the first day, as an SQL literal.
 pub(super) fn time(seconds: u64) -> String {
     calendar::date_time(FIRST_DAY * DAY + seconds)
 }

@@ -1,4 +1,4 @@
-//! Times, trips, and what is asked for.
+//! Times, trips, and the drawn parameters.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ fn what_is_read_is_there() {
     taken[..200].iter().for_each(|one| ledger.acknowledge(*one));
     let (mut newest, mut loaded) = (0, 0);
     for _ in 0..4000 {
-        let (statement, values) = workload.question(&mut random);
+        let (statement, values) = workload.draw_read(&mut random);
         let text = workload.statements[statement].prepared_text(Family::Postgres);
         assert!(text.contains(&format!("${}", values.len())) && !text.contains(&format!("${}", values.len() + 1)));
         if statement == TRIP {

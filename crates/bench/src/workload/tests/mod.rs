@@ -1,6 +1,6 @@
-//! The workloads on real servers: their data, their transactions, their queries.
+//! The workloads on real servers: data, transactions and queries.
 //!
-//! Parts whose server is not installed are skipped with a message, unless `FRESHET_TEST_STRICT` is set.
+//! A test whose server is not installed is skipped with a message. If `FRESHET_TEST_STRICT` is set, it fails.
 
 mod movies;
 mod mysql;
@@ -38,7 +38,7 @@ static MARIADB: LazyLock<Option<Mariadb>> = LazyLock::new(|| match Mariadb::star
     }
 });
 
-/// A database of that name on PostgreSQL, which is new, and one on MariaDB if that is there.
+/// Creates a database with this name on PostgreSQL, and on MariaDB if it is installed.
 fn databases(name: &str) -> Vec<Target> {
     POSTGRES.psql(&format!("CREATE DATABASE {name}")).unwrap();
     let mut targets = vec![target(&POSTGRES.url_of(name))];
@@ -80,7 +80,7 @@ impl Marks for Unmarked {
     fn end(&self) {}
 }
 
-/// Runs it for a moment with two connections and its background writer.
+/// Runs the workload briefly with two connections and a background writer.
 async fn outcome(workload: &Arc<dyn Workload>, target: &Target, protocol: Protocol) -> Outcome {
     let round = Round {
         opening: opening(workload, target, protocol),
@@ -97,10 +97,10 @@ async fn outcome(workload: &Arc<dyn Workload>, target: &Target, protocol: Protoc
     run(round, Arc::new(Unmarked), Arc::new(AtomicBool::new(false))).await.unwrap()
 }
 
-/// Deadlocks, and what two transactions get that replace the same row at once.
+/// Deadlocks, and the errors of two transactions that replace the same row at once.
 const COLLISIONS: [&str; 5] = ["40001", "40P01", "1213", "23505", "1062"];
 
-/// Runs of each statement's name, by the foreground and by the writer. Collisions are no failures here.
+/// Number of runs of each statement name, by the load and by the writer. Collisions are not failures here.
 async fn counts(workload: &Arc<dyn Workload>, target: &Target, protocol: Protocol) -> [BTreeMap<String, u64>; 2] {
     let outcome = outcome(workload, target, protocol).await;
     [Some(outcome.tally), outcome.writes].map(|tally| {
@@ -117,13 +117,13 @@ async fn counts(workload: &Arc<dyn Workload>, target: &Target, protocol: Protoco
     })
 }
 
-/// Answers to that many questions, sorted.
-async fn answers(workload: &Arc<dyn Workload>, target: &Target, questions: usize) -> Vec<Vec<Row>> {
+/// Answers to this many drawn reads, sorted.
+async fn answers(workload: &Arc<dyn Workload>, target: &Target, reads: usize) -> Vec<Vec<Row>> {
     let opening = opening(workload, target, Protocol::Text);
     let mut driver = Driver::open(target, &opening.statements, Protocol::Text).await.unwrap();
     let (mut random, mut answers) = (Random::new(3), Vec::new());
-    for _ in 0..questions {
-        let (statement, values) = workload.question(&mut random);
+    for _ in 0..reads {
+        let (statement, values) = workload.draw_read(&mut random);
         assert_eq!(opening.statements[statement].effect, Effect::Read);
         let mut rows = Vec::new();
         driver.run(statement, &values, Rows::Kept(&mut rows)).await.unwrap();
@@ -138,20 +138,20 @@ async fn text(target: &Target, sql: &str) -> String {
     rows[0][0].clone().unwrap()
 }
 
-/// Loads it, refuses what does not match, answers its questions alike after a second load, and runs every statement of it.
+/// Loads the workload, rejects data that do not match, compares the answers with those after a second load, and runs every statement.
 async fn exercise(typed: &str, others: &str, expected: [&[&str]; 2], name: &str) {
     let (workload_here, other) = (workload(typed).unwrap(), workload(others).unwrap());
     let mut all = Vec::new();
     for target in databases(name) {
         let missing = workload_here.ready(&target).await.unwrap_err().to_string();
-        assert!(missing.contains("no data there") && missing.contains("freshet-bench load"), "{missing}");
+        assert!(missing.contains("there are no data") && missing.contains("freshet-bench load"), "{missing}");
         assert!(load(&other, &target).await > 0);
         let wrong = workload_here.ready(&target).await.unwrap_err().to_string();
-        assert!(wrong.contains("are those of --"), "{wrong}");
+        assert!(wrong.contains("were loaded with --"), "{wrong}");
         let rows = load(&workload_here, &target).await;
         workload_here.ready(&target).await.unwrap();
         let first = answers(&workload_here, &target, 100).await;
-        assert!(first.iter().filter(|rows| rows.is_empty()).count() < 20, "{typed}: most questions find rows");
+        assert!(first.iter().filter(|rows| rows.is_empty()).count() < 20, "{typed}: most reads find rows");
         for protocol in [Protocol::Prepared, Protocol::Text] {
             let counted = counts(&workload_here, &target, protocol).await;
             for (counted, expected) in counted.iter().zip(expected) {
@@ -164,7 +164,7 @@ async fn exercise(typed: &str, others: &str, expected: [&[&str]; 2], name: &str)
         assert_eq!(answers(&workload_here, &target, 100).await, first, "{typed}: a second load makes the same rows");
         all.push((rows, first));
     }
-    // Booleans and the like look different, numbers of rows do not.
+    // Booleans and some other types look different in the families. Numbers of rows do not.
     let shapes = all.iter().map(|(rows, answers)| (rows, answers.iter().map(Vec::len).collect::<Vec<_>>()));
     assert!(
         shapes.clone().all(|shape| Some(shape) == shapes.clone().next()),
@@ -217,7 +217,7 @@ async fn look_aside() {
         load(&workload, &target).await;
         target.lookaside = Some(cache.place.clone());
         let [reads, _] = counts(&workload, &target, Protocol::Prepared).await;
-        // What the cache answers counts like what the database does, but for transactions at the interval's edges.
+        // A read that the look-aside cache answers counts like one of the database, except for transactions at the interval's edges.
         assert!(reads["account by email"].abs_diff(reads["update of the player"]) <= 8, "{reads:?}");
         let mut connection = Memcached::open(&cache.place).await.unwrap();
         let mut kept = [0, 0];
@@ -225,11 +225,12 @@ async fn look_aside() {
             let keys = [format!("player:{number}"), format!("account:player{number}@example.com")];
             for (kept, key) in kept.iter_mut().zip(keys) {
                 *kept += usize::from(connection.get(&key).await.unwrap().is_some());
-                // The other family's rows are encoded as its own protocol sends them.
+                // Rows of the other family are stored as its own protocol sends them.
                 connection.delete(&key).await.unwrap();
             }
         }
-        // Players' entries are deleted by each transaction, accounts' never: soon most of the 300 are there.
+        // Each transaction deletes the entry of its player, but never that of an account. So most of the 300 accounts are soon in the look-aside
+        // cache.
         assert!(kept[0] < kept[1] / 2, "players are deleted once they are updated: {kept:?}");
     }
 }
@@ -244,7 +245,7 @@ async fn key_value_targets_hold_the_same_values() {
         let Some(peer) = peer else { continue };
         let target = target(&format!("{scheme}://{}", peer.place));
         assert_eq!(load(&same, &target).await, 100);
-        // CHAR(120) is padded.
+        // CHAR(120) is padded with blanks.
         let padded: Vec<Vec<Row>> = answers(&same, &target, 50)
             .await
             .into_iter()
@@ -265,9 +266,13 @@ async fn key_value_targets_hold_the_same_values() {
             .collect();
         assert_eq!(padded, expected, "{scheme}");
         let two = workload("point-select --tables 2").unwrap();
-        assert!(two.load(&target, &ProgressBar::hidden()).await.unwrap_err().to_string().contains("--tables 1"));
+        assert!(
+            two.load(&target, &ProgressBar::hidden()).await.unwrap_err().to_string().contains("--tables must be 1")
+        );
         let five = workload("title-5").unwrap();
-        assert!(five.load(&target, &ProgressBar::hidden()).await.unwrap_err().to_string().contains("no SQL server"));
+        assert!(
+            five.load(&target, &ProgressBar::hidden()).await.unwrap_err().to_string().contains("not an SQL server")
+        );
     }
 }
 
@@ -279,12 +284,12 @@ async fn tables_of_others_are_left_alone() {
         database.run("CREATE TABLE sbtest2 (id integer)").await.unwrap();
         database.run("INSERT INTO sbtest2 VALUES (7)").await.unwrap();
         let error = workload.load(&target, &ProgressBar::hidden()).await.unwrap_err().to_string();
-        assert!(error.contains("sbtest2") && error.contains("was not made by"), "{error}");
+        assert!(error.contains("sbtest2") && error.contains("was not created by"), "{error}");
         assert_eq!(text(&target, "SELECT id FROM sbtest2").await, "7");
         assert_eq!(database.comment("sbtest1").await.unwrap(), None);
         let error = workload.ready(&target).await.unwrap_err().to_string();
         assert!(error.contains("sbtest1") && error.contains("has 0 rows, not 10"), "{error}");
-        // Nor one that took the place of a table that was made here.
+        // A foreign table in place of one that the benchmark created is not dropped either.
         database.run("DROP TABLE sbtest2").await.unwrap();
         workload.load(&target, &ProgressBar::hidden()).await.unwrap();
         workload.ready(&target).await.unwrap();
@@ -293,12 +298,12 @@ async fn tables_of_others_are_left_alone() {
         database.run("CREATE TABLE sbtest2 (id integer)").await.unwrap();
         database.run("INSERT INTO sbtest2 VALUES (7)").await.unwrap();
         let error = workload.load(&target, &ProgressBar::hidden()).await.unwrap_err().to_string();
-        assert!(error.contains("sbtest2") && error.contains("was not made by"), "{error}");
+        assert!(error.contains("sbtest2") && error.contains("was not created by"), "{error}");
         assert_eq!(text(&target, "SELECT id FROM sbtest2").await, "7");
     }
 }
 
-/// sysbench's way to a target, for its two drivers.
+/// sysbench's command line for a target, for its two drivers.
 fn sysbench(target: &Target, command: &str) -> Command {
     let (host, port) = target.address().unwrap();
     let rest = target.url.split_once("://").unwrap().1;
@@ -373,16 +378,16 @@ fn tempfile(text: &str) -> std::path::PathBuf {
 #[test]
 fn options_of_other_workloads_are_refused() {
     for (typed, what) in [
-        ("title-5 --rows 5", "--rows means nothing to title-5"),
-        ("title-5 --distribution zipf:1", "--distribution means nothing"),
-        ("oltp-read-only --per-transaction 5", "--per-transaction means nothing"),
-        ("custom --transactions on --file x", "--transactions means nothing"),
+        ("title-5 --rows 5", "--rows is not an option of title-5"),
+        ("title-5 --distribution zipf:1", "--distribution is not an option of"),
+        ("oltp-read-only --per-transaction 5", "--per-transaction is not an option of"),
+        ("custom --transactions on --file x", "--transactions is not an option of"),
         ("custom", "custom needs --file"),
         ("custom --file /nonexistent.toml", "nonexistent"),
         ("point-select --distribution zip", "none of uniform"),
         ("point-select --rows 0", "0 is not in"),
-        ("ycsb --rows 5", "--rows means nothing to ycsb"),
-        ("title-5 --read-share 50", "--read-share means nothing to title-5"),
+        ("ycsb --rows 5", "--rows is not an option of ycsb"),
+        ("title-5 --read-share 50", "--read-share is not an option of title-5"),
         ("ycsb --read-share 50 --workload a", "cannot be used with"),
         ("ycsb --write-kind insert", "required"),
     ] {

@@ -1,4 +1,4 @@
-//! The movie workloads beside title-5 on real servers.
+//! The movie workloads other than title-5 on real servers.
 
 use super::super::movies::imdb::tests::directory;
 use super::*;
@@ -12,7 +12,7 @@ async fn title_aggregates() {
     exercise(typed, "title-5 --movies 50", [&reads, &writes], "title_aggregates").await;
 }
 
-/// Loads the excerpt, asks for what it holds, and runs both workloads on it.
+/// Loads the excerpt, reads its rows, and runs both workloads on it.
 #[tokio::test]
 async fn title_5_from_imdb_s_files() {
     let directory = directory("servers", ("name.basics", "", ""), true);
@@ -22,14 +22,14 @@ async fn title_5_from_imdb_s_files() {
         load(&made_up, &target).await;
         let workload_here = workload(&typed).unwrap();
         let wrong = workload_here.ready(&target).await.unwrap_err().to_string();
-        assert!(wrong.contains("are those of --movies 50"), "{wrong}");
+        assert!(wrong.contains("were loaded with --movies 50"), "{wrong}");
         assert_eq!(load(&workload_here, &target).await, 7 + 10 + 5 + 9 + 6 + 5);
-        // The directory may lie elsewhere when it is run.
+        // The directory may be elsewhere when the workload runs.
         let workload_here = workload("title-5 --imdb elsewhere").unwrap();
         workload_here.ready(&target).await.unwrap();
         let (mut random, mut titles) = (Random::new(1), std::collections::BTreeSet::new());
         for _ in 0..100 {
-            titles.insert(format!("{:?}", workload_here.question(&mut random).1));
+            titles.insert(format!("{:?}", workload_here.draw_read(&mut random).1));
         }
         let expected = ["Back\\\\slash", "O'Hara's Last Ride", "The Copper Lantern", "Winter in Łódź"];
         assert_eq!(titles.into_iter().collect::<Vec<_>>(), expected.map(|title| format!("[Text(\"{title}\")]")));
@@ -42,9 +42,9 @@ async fn title_5_from_imdb_s_files() {
         aggregates.ready(&target).await.unwrap();
         counts(&aggregates, &target, Protocol::Text).await;
         let found = made_up.ready(&target).await.unwrap_err().to_string();
-        assert!(found.contains("are those of --imdb freshet-imdb-servers"), "{found}");
+        assert!(found.contains("were loaded with --imdb freshet-imdb-servers"), "{found}");
     }
-    // A line that is malformed leaves no data that would pass for whole ones.
+    // A malformed line leaves no data that would be taken for complete ones.
     let broken = super::super::movies::imdb::tests::directory("broken", ("title.ratings", "7.9", "seven"), false);
     let workload = workload(&format!("title-5 --imdb {}", broken.display())).unwrap();
     for target in databases("imdb_broken") {

@@ -1,4 +1,4 @@
-//! Workloads with more SQL than sysbench's, on MySQL, which may refuse what MariaDB accepts.
+//! Workloads with more complex SQL than sysbench's on MySQL, which may reject what MariaDB accepts.
 
 use freshet_testbed::{Mysql, MysqlSettings};
 

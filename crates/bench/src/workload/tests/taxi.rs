@@ -12,7 +12,7 @@ async fn taxi_trips() {
     exercise(typed, "taxi-trips --rows 900", [&all, &["trip begins", "trip ends"]], "taxi_transactions").await;
 }
 
-/// What the connections of a round say of a trip is what the tables hold of it.
+/// The tables contain each trip as the connections of a round recorded it.
 #[tokio::test]
 async fn trips_begin_before_they_end() {
     let workload = workload("taxi-trips --rows 500 --read-share 0").unwrap();
@@ -24,7 +24,7 @@ async fn trips_begin_before_they_end() {
         let open = number("SELECT count(*) FROM taxi_trip WHERE dropoff_time IS NULL AND total IS NULL").await;
         let all = number("SELECT count(*) FROM taxi_trip WHERE trip_id > 500").await;
         assert_eq!(ended + open, all);
-        // No more than each connection, of the load and of the background, has under way.
+        // There are no more unfinished trips than all connections, of the load and of the background, may have.
         assert!(ended > 0 && open <= 6 * 8, "{open} of {all}");
         assert!(all >= counted["trip begins"]);
     }

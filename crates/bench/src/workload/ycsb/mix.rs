@@ -1,4 +1,4 @@
-//! The operations and their frequencies.
+//! The operations and their shares.
 
 use crate::random::Random;
 
@@ -11,7 +11,7 @@ pub(super) enum Operation {
     Update,
     Insert,
     Scan,
-    /// A row is read and one field of it set.
+    /// Reads a row and sets one field of it.
     ReadModifyWrite,
 }
 use Operation::{Insert, Read, ReadModifyWrite, Scan, Update};
@@ -33,7 +33,7 @@ pub enum CoreWorkload {
     F,
 }
 
-/// What is not read, where the share of reads is given.
+/// The kind of the transactions that do not read, if the share of reads is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum WriteKind {
     /// New rows
@@ -46,7 +46,7 @@ pub enum WriteKind {
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Mix {
     Core(CoreWorkload),
-    /// Percentage of reads, and what the rest is.
+    /// The percentage of reads, and the kind of the rest.
     Share(u32, WriteKind),
 }
 
@@ -83,7 +83,7 @@ impl Mix {
         matches!(self.parts().0, Scan)
     }
 
-    /// The default.
+    /// The default distribution.
     pub(super) const fn distribution(self) -> Distribution {
         match self {
             Self::Core(CoreWorkload::D) => Distribution::Latest(0.99),
@@ -100,7 +100,7 @@ impl Mix {
     }
 }
 
-/// As it is typed.
+/// The value in the form of the command line.
 fn name(value: &impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

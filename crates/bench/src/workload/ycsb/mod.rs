@@ -1,7 +1,7 @@
 //! `ycsb`: the core workloads A to F of the Yahoo! Cloud Serving Benchmark, and a sweep over the share of reads.
 //!
-//! Definitions are those of YCSB 0.17 (`workloads/workload[a-f]`, `CoreWorkload.java` and its generators; statements as its JDBC
-//! binding has them):
+//! The definitions are those of YCSB 0.17 (`workloads/workload[a-f]`, `CoreWorkload.java` and its generators). The statements are those of its JDBC
+//! binding.
 //!
 //! | | operations | keys |
 //! |---|---|---|
@@ -12,15 +12,15 @@
 //! | E | 95% scan of 1 to 100 rows, 5% insert | zipfian |
 //! | F | 50% read, 50% read-modify-write | zipfian |
 //!
-//! A read fetches all fields of a row, an update sets one, all alike. With inserts, `zipfian` draws from twice the loaded rows and
-//! draws again what is not there (yet): if the number of rows took part in the hash, each insert would make other rows the hot
-//! ones. `latest` counts from the newest acknowledged row. All other distributions are over the loaded rows.
+//! A read fetches all fields of a row, an update sets one. All fields are equally likely. In workloads with inserts, `zipfian` draws from twice the
+//! loaded rows and draws again if the row does not exist yet. If the hash depended on the number of rows, each insert would make other rows hot.
+//! `latest` counts from the newest acknowledged row. All other distributions use the loaded rows.
 //!
-//! What differs: a run is as long as it is, so the room for inserted rows is fixed instead of computed from the number of
-//! operations; zipf's numbers are drawn exactly instead of by Gray's approximation; and a read that finds no row is an error.
+//! There are three differences. A run has a duration instead of a number of operations, so the range for inserted rows is fixed. Zipf's numbers are
+//! drawn exactly instead of by Gray's approximation. A read that finds no row is an error.
 //!
-//! Key-value stores hold a row's fields one after another as one value, and an update sets all of it: memcached cannot change a
-//! part. Scans need keys in their order, so E is for SQL servers.
+//! Key-value stores hold all fields of a row as one value. An update sets the whole value, since memcached cannot change a part. Scans need ordered
+//! keys, so E runs on SQL servers only.
 
 mod mix;
 mod records;
@@ -47,15 +47,15 @@ pub(super) use mix::{CoreWorkload, Mix, WriteKind};
 pub(super) use records::Records;
 use records::key;
 
-/// Places of the statements; updates follow, one for each field.
+/// Indexes of the statements. The updates follow, one for each field.
 const READ: usize = 0;
 const SCAN: usize = 1;
 const INSERT: usize = 2;
 const UPDATE: usize = 3;
 
-/// Rows of a scan, at most (`maxscanlength` of workload E); all numbers from 1 are alike.
+/// The most rows of a scan (`maxscanlength` of workload E). All lengths from 1 are equally likely.
 const SCAN_MAX: usize = 100;
-/// With inserts, `zipfian` draws from so many times the loaded rows.
+/// In workloads with inserts, `zipfian` draws from this many times the loaded rows.
 const ROOM: usize = 2;
 
 /// The workload.
@@ -73,7 +73,7 @@ struct Shared {
     records: Records,
     mix: Mix,
     distribution: Distribution,
-    /// Of all distributions but `latest`, whose range grows.
+    /// The keys of all distributions but `latest`, whose range grows.
     keys: Keys,
 }
 
@@ -134,7 +134,7 @@ impl Workload for Ycsb {
         Script::Ycsb(self.connection(random, false))
     }
 
-    /// Updates alone.
+    /// The writer only updates.
     fn writer(&self, random: Random) -> Option<Script> {
         Some(Script::Ycsb(self.connection(random, true)))
     }
@@ -142,18 +142,18 @@ impl Workload for Ycsb {
     fn runs_on_stores(&self) -> Result<()> {
         ensure!(
             !self.shared.mix.scans(),
-            "workload e scans rows in the order of their keys: memcached cannot, and Redis is not asked to"
+            "workload e scans rows in the order of their keys, so it runs on SQL servers only"
         );
         Ok(())
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
         let number = self.shared.number(&self.ledger.get(), random);
         if self.shared.mix.scans() { (SCAN, scan(number, random).to_vec()) } else { (READ, vec![key(number)]) }
     }
 
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {
-        // What a round inserted goes with the table.
+        // The load replaced the table, so rows of earlier rounds are gone.
         self.ledger.renew();
         Box::pin(self.shared.records.load(target, bar))
     }
@@ -171,7 +171,7 @@ impl Ycsb {
 }
 
 impl Shared {
-    /// The number of a row that is there.
+    /// The number of a row that exists.
     fn number(&self, ledger: &Ledger, random: &mut Random) -> u64 {
         let loaded = self.records.count() as u64;
         let rows = loaded + ledger.rows();
@@ -195,7 +195,7 @@ fn scan(number: u64, random: &mut Random) -> [Value; 2] {
     [key(number), Value::Int(id(random.below(SCAN_MAX)))]
 }
 
-/// One connection's part.
+/// The script of one connection.
 #[derive(Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -227,7 +227,7 @@ impl Connection {
         self.commit(session).await
     }
 
-    /// One field, or all that a store knows.
+    /// Updates one field. In a key-value store it sets the whole value.
     async fn update(&mut self, session: &mut Session, number: u64) -> Result<(), Failure> {
         let records = &self.shared.records;
         let mut values = vec![key(number)];
@@ -261,10 +261,10 @@ impl Connection {
     }
 }
 
-/// Reads what must be there: it was loaded, or its insert was acknowledged.
+/// Reads a row that must exist: it was loaded, or its insert was acknowledged.
 async fn found(session: &mut Session, statement: usize, values: &[Value]) -> Result<(), Failure> {
     match session.run(statement, values).await? {
-        0 => Err(Failure::no_row(&format!("{:?} is not there", values.first()))),
+        0 => Err(Failure::no_row(&format!("{:?} was not found", values.first()))),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! YCSB's table: keys, fields, and how they are loaded.
+//! YCSB's table: its keys, its fields and its load.
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::target::{Family, Target};
 use crate::value::Value;
 
-/// The loaded rows, whose numbers begin at 0.
+/// The loaded rows. Their numbers begin at 0.
 #[derive(Debug)]
 pub(in super::super) struct Records {
     count: usize,
@@ -32,8 +32,7 @@ impl Records {
         self.fields
     }
 
-    /// The bytes of a field: printable characters of ASCII from the blank on, as YCSB's `RandomByteIterator` makes them, quotes
-    /// and backslashes among them.
+    /// A field's random characters: printable ASCII from the blank on, with quotes and backslashes, as YCSB's `RandomByteIterator` makes them.
     pub(super) fn field(&self, random: &mut Random) -> String {
         let mut text = String::with_capacity(self.length + 10);
         while text.len() < self.length {
@@ -50,7 +49,7 @@ impl Records {
         (0..self.fields).map(|_| self.field(&mut random)).collect()
     }
 
-    /// Makes the table; or, where only keys and values live, the fields of each row as one value.
+    /// Creates the table. A key-value target gets the fields of each row as one value instead.
     pub(super) async fn load(&self, target: &Target, bar: &ProgressBar) -> Result<u64> {
         if target.family().is_some() {
             return loading::load(self, target, bar).await;
@@ -66,13 +65,12 @@ impl Records {
     }
 }
 
-/// The key of a row (`buildKeyName`, `insertorder=hashed`): scattered, so that rows made one after the other do not lie side by
-/// side.
+/// The key of a row (`buildKeyName`, `insertorder=hashed`). Keys are scattered, so rows with successive numbers are not adjacent.
 pub(super) fn name(number: u64) -> String {
     format!("user{}", fnv(number))
 }
 
-/// The same, for a statement.
+/// The key as a parameter.
 pub(super) fn key(number: u64) -> Value {
     Value::from(name(number))
 }
@@ -96,7 +94,7 @@ impl Data for Records {
         texts.map(|(name, number)| (name.to_owned(), number.to_string())).into()
     }
 
-    /// Keys are compared and ordered by their bytes, so that scans are the same everywhere.
+    /// Keys are compared and ordered by bytes, so that scans return the same rows in both families.
     fn tables(&self, family: Family) -> Vec<Table> {
         let key = match family {
             Family::Postgres => "varchar(255) COLLATE \"C\" NOT NULL",

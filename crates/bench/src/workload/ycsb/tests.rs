@@ -15,7 +15,7 @@ const fn core(workload: CoreWorkload) -> Mix {
 
 #[test]
 fn keys_are_those_of_ycsb() {
-    // What its client inserts first into any store.
+    // The first keys that YCSB's own client inserts into any store.
     let keys = ["user6284781860667377211", "user8517097267634966620", "user1820151046732198393"];
     assert_eq!([0, 1, 2].map(records::name), keys);
 }

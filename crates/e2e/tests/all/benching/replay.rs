@@ -35,7 +35,7 @@ fn what_a_server_logged(version: Version) -> Result<()> {
     let run = document(&output)?;
     ensure!(matches!(run.method.pace, Loop::Replay { .. }), "{:?}", run.method);
     let cell = run.cells.first().context("a cell")?;
-    ensure!(cell.settings.get("left-out").is_some_and(|left| left.contains("no read")), "{:?}", cell.settings);
+    ensure!(cell.settings.get("left-out").is_some_and(|left| left.contains("not a read")), "{:?}", cell.settings);
     let held: u64 = cell.settings.get("statements").context("a count")?.parse()?;
     ensure!(held >= first, "{held} of {first} reads");
     let place = cell.statements.iter().position(|name| name == "SELECT c FROM sbtest1 WHERE id=$1");

@@ -77,7 +77,10 @@ fn what_makes_no_sense(version: Version) -> Result<()> {
         (&["run", "point-select", "--target", nobody], "127.0.0.1:1"),
         (&["run", "point-select", "--rows", "100", "--target", &target, "--target", &target], "same name"),
         (&["run", "title-5", "--distribution", "zipf:1", "--target", &target], "distribution"),
-        (&["run", "point-select", "--rows", "100", "--target", &target, "--start", "x=true"], "no target of that name"),
+        (
+            &["run", "point-select", "--rows", "100", "--target", &target, "--start", "x=true"],
+            "no target with this name",
+        ),
         (&["run", "point-select", "--target", "direct"], "NAME=URL"),
         (&["compare", "/nonexistent/a.json", "/nonexistent/b.json"], "/nonexistent/a.json"),
     ];

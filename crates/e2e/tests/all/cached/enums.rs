@@ -3,9 +3,10 @@
 
 use anyhow::{Result, ensure};
 
+use super::beside_direct::Reads;
 use super::until_hit;
-use crate::support::frames::{bind_text, describe_portal, execute, parse, query, sync};
-use crate::support::{PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::frames::query;
+use crate::support::{Pair, RawClient, Version, on_both};
 
 on_both!(casts_hit, types_are_watched, names_are_watched, casts_of_others_pass, domains_pass);
 
@@ -40,51 +41,18 @@ const BOUND: [(&str, &str); 4] = [
     ("select id from moods where m = any ($1::mood[]) order by id", "{sad,happy}"),
 ];
 
-fn bound((sql, value): (&str, &str)) -> Vec<u8> {
-    [parse("", sql), bind_text("", "", &[value]), describe_portal(""), execute("", 0), sync()].concat()
-}
-
-fn messages() -> Vec<Vec<u8>> {
-    READS.iter().map(|sql| query(sql)).chain(BOUND.map(bound)).collect()
-}
-
-/// What one session has asked hits in the other, and is what the database says.
-fn all_hit(pair: &Pair) -> Result<()> {
-    let (mut c, mut other, mut direct) = (pair.connect()?, pair.connect()?, pair.database.connect()?);
-    for (at, read) in messages().iter().enumerate() {
-        let what = READS.get(at).copied().unwrap_or("a bound one");
-        eventually(PATIENCE, || {
-            c.exchange(read, 1)?;
-            let before = pair.freshet.metrics()?;
-            let answer = other.exchange(read, 1)?;
-            let after = pair.freshet.metrics()?;
-            let reasons = after.passed_since(&before);
-            ensure!(after.hits() > before.hits(), "{what} (number {at}) does not hit: {reasons:?}");
-            ensure!(answer == direct.exchange(read, 1)?, "{what} (number {at})");
-            Ok(())
-        })?;
-    }
-    Ok(())
+fn reads() -> Reads {
+    Reads::new(&READS, &BOUND)
 }
 
 fn casts_hit(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
-    all_hit(&pair)?;
+    reads().all_hit(&pair)?;
     let mut c = pair.connect()?;
     c.run("insert into moods values (4, 'sad', 'DONE', '{ok}'); delete from moods where id = 3")?;
-    same(&pair, &mut c, "rows that came and went")?;
+    reads().same(&pair, &mut c, "rows that came and went")?;
     c.run("update moods set m = 'happy', s = 'DONE'")?;
-    same(&pair, &mut c, "an update")
-}
-
-/// Each answer is the database's own, or its error.
-fn same(pair: &Pair, c: &mut RawClient, after: &str) -> Result<()> {
-    let mut direct = pair.database.connect()?;
-    for (at, read) in messages().iter().enumerate() {
-        let (expected, got) = (direct.exchange(read, 1)?, c.exchange(read, 1)?);
-        ensure!(expected == got, "number {at} after {after}:\n  expected {expected:?}\n  got {got:?}");
-    }
-    Ok(())
+    reads().same(&pair, &mut c, "an update")
 }
 
 fn types_are_watched(version: Version) -> Result<()> {
@@ -101,12 +69,12 @@ fn types_are_watched(version: Version) -> Result<()> {
     for change in changes {
         // Behind a new name some reads fail until it is the old one again.
         if !change.contains("'glad' to") && !change.contains("temper rename") {
-            all_hit(&pair)?;
+            reads().all_hit(&pair)?;
         }
         c.run(change)?;
-        same(&pair, &mut c, change)?;
+        reads().same(&pair, &mut c, change)?;
     }
-    all_hit(&pair)
+    reads().all_hit(&pair)
 }
 
 /// Another type of the name, found first, takes its place.

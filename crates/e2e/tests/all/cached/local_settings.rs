@@ -5,14 +5,19 @@ use anyhow::{Result, ensure};
 use crate::support::frames::{bind_text, execute, parse, sync};
 use crate::support::{Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
-on_both!(blocks_of_postgrest_hit, blocks_of_set_local_hit, blocks_end_in_every_way);
+on_both!(
+    blocks_of_postgrest_hit,
+    blocks_of_set_local_hit,
+    blocks_end_in_every_way,
+    behind_a_block_that_is_not_followed
+);
 
 const SCHEMA: &str = "
     create schema api; create table api.note (id int primary key, tenant text, body text);
     insert into api.note values (1, 'a', 'x'), (2, 'b', 'y'), (3, 'b', 'z');
     create table note (id int primary key, tenant text, body text); insert into note values (9, 'b', 'public');
-    do $$ begin create role local_anon; exception when duplicate_object then null; end $$;
-    do $$ begin create role local_admin; exception when duplicate_object then null; end $$;
+    do $$ begin create role local_anon; exception when duplicate_object or unique_violation then null; end $$;
+    do $$ begin create role local_admin; exception when duplicate_object or unique_violation then null; end $$;
     grant usage on schema api to local_anon, local_admin; grant select on api.note to local_anon, local_admin;
     grant insert on api.note to local_admin;";
 
@@ -177,4 +182,35 @@ fn blocks_end_in_every_way(version: Version) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The session's own values are in force behind a block, even if that was not followed to its end, and the context behind a write is as it was before.
+fn behind_a_block_that_is_not_followed(version: Version) -> Result<()> {
+    const READ: &str = "select current_setting('app.tenant', true) from note where id = 9";
+    const WRITE: &str = "select touch()";
+    let schema = format!(
+        "{SCHEMA} create table touched (n int); create function touch() returns void language plpgsql as \
+         $$ begin insert into touched values (1); end $$;"
+    );
+    let pair = Pair::new(version, &schema)?;
+    let mut through = pair.connect()?;
+    through.run("set app.tenant = 'outer'")?;
+    for round in 0..6 {
+        through.run(WRITE)?;
+        ensure!(through.value(READ)? == "outer" && through.value(READ)? == "outer", "round {round}");
+        for is_followed in [true, false] {
+            through.run("begin")?;
+            through.run("set local app.tenant = 'inner'")?;
+            ensure!(through.value(READ)? == "inner", "round {round}");
+            if !is_followed {
+                through.run("savepoint s")?;
+                through.run(WRITE)?;
+            }
+            through.run("commit")?;
+            let behind = through.value(READ)?;
+            ensure!(behind == "outer", "round {round}, followed: {is_followed}: {behind}");
+        }
+        crate::support::rest();
+    }
+    Ok(())
 }

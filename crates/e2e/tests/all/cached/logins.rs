@@ -28,7 +28,8 @@ fn guarded(version: Version, method: &str) -> Result<Pair> {
     }
     fs::write(&hba, format!("host all app 127.0.0.1/32 {method}\n{rules}"))?;
     database.server.psql("select pg_reload_conf()")?;
-    let freshet = Freshet::start(&database, &[])?;
+    // The database asks for them, even where all tests share server connections, and clients are let in without.
+    let freshet = Freshet::start(&database, &["--auth", "auto"])?;
     Ok(Pair { freshet, database })
 }
 

@@ -5,8 +5,10 @@
 
 mod acknowledgements;
 mod admin;
+mod beside_direct;
 mod binary_keys;
 mod comments;
+mod composites;
 mod cool_off;
 mod definitions;
 mod drivers;

@@ -1,9 +1,13 @@
 //! No user gets a result that this user could not have read.
 
+use std::time::Instant;
+
 use anyhow::{Result, ensure};
+use freshet_testbed::Settings;
+use serde_json::Value;
 
 use super::{SCHEMA, SEEN_WITHIN, never_hits, until_hit};
-use crate::support::{Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, get, on_both};
 
 on_both!(
     a_role_without_the_privilege,
@@ -13,6 +17,7 @@ on_both!(
     column_privileges,
     row_security,
     views_and_functions_of_others,
+    a_new_role_flushes_nothing,
 );
 
 const READ: &str = "select title from film where id = 1";
@@ -229,4 +234,57 @@ fn views_and_functions_of_others(version: Version) -> Result<()> {
         c.run("reset role; reset session authorization")?;
     }
     pair.database.run(&format!("drop owned by {one}, {other}; drop role {one}, {other}"))
+}
+
+/// A role that was only created is in no answer. Its rights are found as those of other roles are.
+fn a_new_role_flushes_nothing(version: Version) -> Result<()> {
+    // Of its own: the roles of other tests flush.
+    let server = version.start(&Settings::default())?;
+    let pair = Pair::over(Database::create(server)?, SCHEMA, &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    // A reading of the catalogue that began after this.
+    let noticed = || -> Result<()> {
+        let begin = Instant::now();
+        eventually(PATIENCE, || {
+            let elapsed = begin.elapsed().as_secs_f64();
+            let (_, body) = get(pair.freshet.http, "/api/streams")?;
+            let age = serde_json::from_str::<Value>(&body)?[0]["catalog_age_seconds"].as_f64();
+            ensure!(age.is_some_and(|age| age < elapsed), "{age:?} after {elapsed}: {body}");
+            Ok(())
+        })
+    };
+    // Whether the result is cached behind that. Nothing else is.
+    let flushes = |sql: &str| -> Result<bool> {
+        until_hit(&pair, &mut pair.connect()?, READ)?;
+        let entries = || pair.freshet.metrics().map(|metrics| metrics.value("freshet_entries"));
+        ensure!(entries()? > 0.0, "nothing is cached");
+        pair.database.run(sql)?;
+        noticed()?;
+        Ok(entries()? == 0.0)
+    };
+    flushes("create role grouped; grant select on film to grouped")?;
+    for alone in [
+        "create role first login password 'secret'",
+        "create role second; create role third superuser createdb",
+        "create role fourth; grant fourth to grouped",
+    ] {
+        ensure!(!flushes(alone)?, "{alone} flushes");
+    }
+    for with_rights in [
+        "create role fifth in role grouped",
+        "create role sixth; grant select on film to sixth",
+        "create role seventh; create schema of_seventh authorization seventh",
+        "grant grouped to first",
+        "alter role second bypassrls",
+        "drop role third",
+    ] {
+        ensure!(flushes(with_rights)?, "{with_rights} flushes nothing");
+    }
+    // One that is used has its rights, and loses them.
+    let mut first = RawClient::login(pair.address(), pair.database.login_as("first"))?;
+    until_hit(&pair, &mut first, READ)?;
+    pair.database.run("revoke grouped from first")?;
+    eventually(PATIENCE, || denied(&mut first, READ))
 }

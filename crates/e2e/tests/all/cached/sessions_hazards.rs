@@ -27,6 +27,7 @@ on_both!(
     a_statement_that_was_not_deallocated,
     copies_that_fail_before_their_data,
     nothing_is_answered_behind_an_unknown_message,
+    settings_show_nothing,
 );
 
 const SCHEMA: &str = "
@@ -121,6 +122,9 @@ fn rows_behind_a_failed_parse_are_not_unseen(version: Version) -> Result<()> {
     stays_seen(&pair, 101, &taken, &fill, 2).context("a read that can be cached")?;
     let silent = [failing.clone(), synced(&[bound("s")])].concat();
     stays_seen(&pair, 102, &taken, &silent, 2).context("a statement taken for a silent one")?;
+    let failing_set = synced(&[parse("s", "set timezone = 'UTC'")]);
+    let setting = [failing_set, synced(&[bound("s")])].concat();
+    stays_seen(&pair, 104, &taken, &setting, 2).context("a statement taken for a setting")?;
     let later = [failing, query("select 2"), synced(&[bound("s")])].concat();
     stays_seen(&pair, 103, &taken, &later, 3).context("not next to it")
 }
@@ -367,5 +371,44 @@ fn nothing_is_answered_behind_an_unknown_message(version: Version) -> Result<()>
         twins.until_hit(&synced(&[at_once(READ)]))?;
         twins.last_words(&messages)?;
     }
+    Ok(())
+}
+
+/// What sessions begin with: their first read needs neither the log end nor the stream.
+fn settings_show_nothing(version: Version) -> Result<()> {
+    static QUIET: [OnceLock<Arc<Server>>; 2] = [const { OnceLock::new() }; 2];
+    let start = || version.start(&Settings::default()).expect("the quiet server starts");
+    let server = QUIET[version as usize].get_or_init(start).clone();
+    let pair = Pair::over(Database::create(server)?, SCHEMA, &["--max-staleness", "10m"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let begins = [
+        vec![query("select set_config('TimeZone', 'UTC', false)")],
+        vec![query("set standard_conforming_strings = on")],
+        vec![synced(&[at_once("set statement_timeout to 10000")])],
+        vec![synced(&[at_once("select set_config('search_path', 'public', false)")])],
+        vec![query("set client_min_messages to 'warning'"), query("set session timezone to 'UTC'")],
+    ];
+    let begun = |begin: &[Vec<u8>]| {
+        let mut client = pair.connect()?;
+        begin.iter().try_for_each(|messages| client.exchange(messages, 1).map(|_| ()))?;
+        Ok::<_, anyhow::Error>(client)
+    };
+    for begin in &begins {
+        until_hit(&pair, &mut begun(begin)?, READ)?;
+    }
+    rest();
+    let stopped = Stopped::new(&pair)?;
+    pair.database.run("update t set v = 0 where id = 3")?;
+    for begin in &begins {
+        let mut client = begun(begin)?;
+        let before = pair.freshet.metrics()?;
+        ensure!(client.value(READ)? == "100");
+        let after = pair.freshet.metrics()?;
+        let what = begin.concat().escape_ascii().to_string();
+        ensure!(after.hits() == before.hits() + 1, "no hit after {what}: {:?}", after.passed_since(&before));
+    }
+    drop(stopped);
     Ok(())
 }

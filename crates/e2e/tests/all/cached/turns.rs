@@ -10,7 +10,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::support::turns::Turns;
 use crate::support::{Database, Freshet, Login, PATIENCE, Version, connect, eventually, on_both};
 
-on_both!(first_reads, first_reads_under_other_settings, wrong_passwords);
+on_both!(first_reads, first_reads_behind_settings, first_reads_under_other_settings, wrong_passwords);
 
 const SCHEMA: &str = "create table item (id int primary key, name text); insert into item values (7, 'seven'); \
      create schema other; create table other.item (id int primary key, name text); insert into other.item values (7, 'other'); \
@@ -41,8 +41,12 @@ impl Stage {
         let near = database.address().to_string();
         // Connections of Freshet's own stay open, so that the last one is a session's.
         let url = database.url().replace(&near, &relay.address.to_string()) + "?sslmode=disable";
-        let freshet =
-            Freshet::start_unready(relay.address, &url, &["--max-staleness", "10m", "--admission", "always"])?;
+        // Each session logs in to the server itself, even where all tests share server connections.
+        let freshet = Freshet::start_unready(
+            relay.address,
+            &url,
+            &["--auth", "auto", "--max-staleness", "10m", "--admission", "always"],
+        )?;
         let stage = Self { freshet, relay, database, runtime };
         stage.database.run(SCHEMA)?;
         stage.freshet.wait_ready()?;
@@ -73,9 +77,17 @@ impl Stage {
 
     /// A new session reads, prepared, as text or not at all: how many turns and hits that and its login took, and what it has read.
     fn costs(&self, prepared: Option<bool>) -> Result<(usize, u64, Option<String>)> {
+        self.costs_behind("", prepared)
+    }
+
+    /// The same behind another statement.
+    fn costs_behind(&self, begin: &str, prepared: Option<bool>) -> Result<(usize, u64, Option<String>)> {
         let before = self.freshet.metrics()?.hits();
         self.runtime.block_on(async {
             let client = connect(self.freshet.address, self.login()).await?;
+            if !begin.is_empty() {
+                client.batch_execute(begin).await?;
+            }
             let mut value = None;
             let mut statement = None;
             match prepared {
@@ -116,6 +128,21 @@ fn first_reads(version: Version) -> Result<()> {
             eventually(PATIENCE, || {
                 let costs = stage.costs(prepared)?;
                 ensure!((costs.0, costs.1) == (turns, hits), "prepared {prepared:?}: {costs:?}, not {turns} turns");
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The question comes behind the settings that a session begins with; the read itself would be one turn.
+fn first_reads_behind_settings(version: Version) -> Result<()> {
+    for (settings, login) in [(asking(), 3), (Settings::default(), 1)] {
+        let Some(stage) = Stage::new(version, &settings)? else { return Ok(()) };
+        for begin in ["set timezone to 'UTC'", "select set_config('TimeZone', 'UTC', false)"] {
+            eventually(PATIENCE, || {
+                let costs = stage.costs_behind(begin, Some(false))?;
+                ensure!((costs.0, costs.1) == (login + 2, 1), "{begin}: {costs:?}, login {login}");
                 Ok(())
             })?;
         }

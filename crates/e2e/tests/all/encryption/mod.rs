@@ -4,6 +4,7 @@
 //! most cloud providers.
 
 mod client_certificates;
+mod collector;
 mod endings;
 mod handshakes;
 mod link;

@@ -133,13 +133,20 @@ impl Guarded {
 
     /// Freshet with the superuser as its own account, as soon as it listens.
     pub(super) fn freshet(&self, options: &[&str]) -> Result<Freshet> {
-        Freshet::start_unready(self.database.address(), &self.database.url(), options)
+        Freshet::start_unready(self.database.address(), &self.database.url(), &asking(options))
     }
 
     /// Freshet whose own account may do nothing but look verifiers up.
     pub(super) fn freshet_as_service(&self, options: &[&str]) -> Result<Freshet> {
-        Freshet::start_unready(self.database.address(), &self.service_account()?, options)
+        Freshet::start_unready(self.database.address(), &self.service_account()?, &asking(options))
     }
+}
+
+/// Clients are asked for passwords, even where all tests share server connections, and are let in without.
+pub(super) fn asking<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    let auto = ["--auth", "auto"];
+    let auth: &[&str] = if options.contains(&"--auth") { &[] } else { &auto };
+    [auth, options].concat()
 }
 
 impl Drop for Guarded {

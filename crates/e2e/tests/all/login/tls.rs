@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use anyhow::{Result, ensure};
 use freshet_testbed::{Postgres, Tls};
 
-use super::guarded::{Attempt, Guarded, Kind, settings, wrong_password};
+use super::guarded::{Attempt, Guarded, Kind, asking, settings, wrong_password};
 use crate::support::{Freshet, Version, on_both};
 
 on_both!(channel_binding);
@@ -98,7 +98,7 @@ fn encrypted(options: &[&str], upstream: &str) -> Result<(Guarded, Freshet)> {
     let mut all: Vec<_> = tls.iter().map(String::as_str).collect();
     all.extend(options.iter().map(|option| if *option == "USERS" { users.as_str() } else { option }));
     let url = format!("{}?{upstream}", guarded.database.url());
-    let freshet = Freshet::start_unready(guarded.database.address(), &url, &all)?;
+    let freshet = Freshet::start_unready(guarded.database.address(), &url, &asking(&all))?;
     Ok((guarded, freshet))
 }
 

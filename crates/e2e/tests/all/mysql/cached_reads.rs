@@ -77,7 +77,7 @@ fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str, expected: &str) -> Resul
 }
 
 fn rights(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let reader = format!("{}_reader", pair.database.name);
     let identified = match kind {
         Kind::Mariadb => "IDENTIFIED BY 'word'",

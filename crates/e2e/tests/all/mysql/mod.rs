@@ -15,7 +15,7 @@
 //! * `races`: single interleavings, created by delaying Freshet's own queries or their answers;
 //! * `snapshots`: transactions whose first reads find nothing;
 //! * `stress`: the promises under concurrent writers and faults;
-//! * `temporaries`: temporary tables, and code that may create some;
+//! * `temporaries`: temporary tables, and code that may create some; `computed`: code of which the text is computed;
 //! * `skipped`: writes without a commit wait;
 //! * `support`: both servers, Freshet in front of them, and a client that speaks packets.
 
@@ -23,6 +23,7 @@ mod binary_keys;
 mod cached_reads;
 mod checking;
 mod clients;
+mod computed;
 mod functions;
 mod joining;
 mod limits;

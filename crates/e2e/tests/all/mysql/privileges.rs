@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::support::{Database, Kind, Login, Pair, RawClient, on_both};
+use super::support::{Database, Kind, Login, Pair, RawClient, SESSION_MODE, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
 on_both!(what_is_taken_away_is_refused_at_once, roles_that_a_session_leaves);
@@ -21,7 +21,7 @@ impl Stage {
     fn new(kind: Kind) -> Result<Self> {
         // Of its own: each GRANT flushes the cache.
         let database = Database::create(kind.start(&Kind::settings())?)?;
-        Ok(Self { kind, pair: Pair::over(database, SCHEMA, &["--admission", "always"])? })
+        Ok(Self { kind, pair: Pair::over(database, SCHEMA, &[&["--admission", "always"], SESSION_MODE].concat())? })
     }
 
     fn reader(&self, address: std::net::SocketAddr) -> Result<RawClient> {

@@ -336,3 +336,36 @@ fn reloaded(freshet: &Freshet, stage: &Stage, file: &File) -> Result<()> {
     ensure!(log.contains("database.shop.max_staleness is \"3s\", it was \"1s\""), "{log}");
     Ok(())
 }
+
+/// A PostgreSQL database that is opened on demand may have the name of a server of MariaDB: asked for by name, both are told of together.
+#[test]
+fn a_name_of_both_families() -> Result<()> {
+    let shop = Database::shared(Version::V18)?;
+    let maria = mysql::Database::shared(mysql::Kind::Mariadb)?;
+    shop.run(&schema("shop"))?;
+    let file = File::new(
+        "both.toml",
+        &format!(
+            "[[database]]\nname = \"*\"\nupstream = \"{}\"\n\
+             [[database]]\nname = \"{}\"\nupstream = \"{}\"\nlisten = \"127.0.0.1:0\"\n",
+            shop.server.url_of("postgres"),
+            shop.name,
+            maria.url()
+        ),
+    )?;
+    let Some(freshet) = start(&file, &shop)? else { return Ok(()) };
+    let address = *freshet.others.first().context("a second address")?;
+    let mut client = connect(&freshet, &shop, &shop.name)?;
+    ensure!(client.value(READ)? == "shop");
+    let _in_maria = mysql::RawClient::login(address, maria.login())?;
+    eventually(PATIENCE, || {
+        let (_, body) = get(freshet.http, &format!("/api/status?database={}", shop.name))?;
+        let status: Value = serde_json::from_str(&body)?;
+        let history = status["history"].as_array().context("no samples")?;
+        let times: Vec<u64> = history.iter().filter_map(|sample| sample["time"].as_u64()).collect();
+        ensure!(times.len() > 3 && status["now"]["sessions"] == 2, "{body}");
+        // One sample a second.
+        ensure!(times.windows(2).all(|pair| pair[1] - pair[0] > 300), "{times:?}");
+        Ok(())
+    })
+}

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,7 +11,7 @@ use super::configuration::File;
 use super::databases::{READ, connect, hits, ready, schema, start};
 use super::{ends_by_command, rows, sqlstate};
 use crate::mysql::support as mysql;
-use crate::support::{Database, Freshet, Login, PATIENCE, RawClient, Version, eventually, get};
+use crate::support::{Database, Freshet, Login, PATIENCE, RawClient, Version, eventually, get, program, time_passes};
 
 fn entry(name: &str, upstream: &str, more: &str) -> String {
     format!("[[database]]\nname = \"{name}\"\nupstream = \"{upstream}\"\n{more}\n")
@@ -239,7 +240,8 @@ fn any_database_of_a_server() -> Result<()> {
     ensure!(refused(&freshet, &one, "nobody")?.as_deref() == Some("3D000"));
     ensure!(slots(&one)? == "0" && get(freshet.http, "/cachez?database=nobody")?.0 == 404);
     // A template stays as it is, and can be copied.
-    connect(&freshet, &one, "template1")?.run("select 1")?;
+    let explained = rows(&connect(&freshet, &one, "template1")?.query("EXPLAIN CACHE select 1")?);
+    ensure!(format!("{explained:?}").contains("never opens this database"), "{explained:?}");
     ensure!(!freshet.log().contains("database=\"template1\""), "{}", freshet.log());
 
     let mut first = connect(&freshet, &one, &one.name)?;
@@ -259,14 +261,13 @@ fn any_database_of_a_server() -> Result<()> {
     let advice = rows(&beyond.query("SHOW ADVICE")?);
     ensure!(format!("{advice:?}").contains("Raise max_databases"), "{advice:?}");
 
-    // An idle one makes room; the sessions beyond the bound end first.
+    // An idle one makes room. The sessions beyond the bound end, so that the other one is opened.
     drop(first);
     eventually(PATIENCE, || {
         ensure!(slots(&one)? == "0", "not closed: {}", freshet.log());
         Ok(())
     })?;
-    ensure!(connect(&freshet, &other, &other.name)?.value(READ)? == "other" && slots(&other)? == "0");
-    drop(beyond);
+    ends_by_command(&mut beyond)?;
     let mut again = eventually(PATIENCE, || {
         let mut client = connect(&freshet, &other, &other.name)?;
         client.value(READ)?;
@@ -281,4 +282,154 @@ fn any_database_of_a_server() -> Result<()> {
     ready(&freshet, "own")?;
     let mut client = connect(&freshet, &other, &other.name)?;
     hits(&freshet, "own", "other", || client.value(READ))
+}
+
+/// A transaction beyond the bound is not cut off when there is a place, and its database's stream waits for its end: its writes would not wait for it.
+#[test]
+fn a_transaction_beyond_the_bound() -> Result<()> {
+    let (one, other) = (created("one")?, created("other")?);
+    let any = entry("*", &one.server.url_of("postgres"), "max_databases = 1\nidle_timeout = \"1s\"");
+    let file = File::new("beyond.toml", &format!("admission = \"always\"\n{any}"))?;
+    let Some(freshet) = start(&file, &one)? else { return Ok(()) };
+    let mut first = connect(&freshet, &one, &one.name)?;
+    ensure!(first.value(READ)? == "one", "it waits for nothing");
+    let mut beyond = connect(&freshet, &other, &other.name)?;
+    beyond.run("begin; update film set title = 'written'")?;
+    drop(first);
+    // A new session is one of the opened database.
+    let opened = format!("database=\"{}\"", other.name);
+    eventually(PATIENCE, || {
+        ensure!(freshet.log().contains(&opened), "not opened: {}", freshet.log());
+        Ok(())
+    })?;
+    let mut reader = connect(&freshet, &other, &other.name)?;
+    ensure!(reader.value(READ)? == "other" && slots(&other)? == "0", "the stream does not wait");
+    beyond.run("update film set title = 'written twice'")?;
+    beyond.run("commit")?;
+    ensure!(reader.value(READ)? == "written twice", "a stale answer");
+    ends_by_command(&mut beyond)?;
+    hits(&freshet, &other.name, "written twice", || reader.value(READ))
+}
+
+/// A connection for logical replication runs SQL: it belongs to the database that the entry `*` has opened.
+#[test]
+fn replication_is_of_the_opened_database() -> Result<()> {
+    let one = created("one")?;
+    let any = entry("*", &one.server.url_of("postgres"), "");
+    let file = File::new("walsender.toml", &format!("admission = \"always\"\n{any}"))?;
+    let Some(freshet) = start(&file, &one)? else { return Ok(()) };
+    let more = [("replication", "database")];
+    let login = Login { more: &more, ..one.login() };
+    let mut sender = RawClient::login(freshet.address, login)?;
+    let (status, body) = get(freshet.http, &format!("/api/sessions?database={}", one.name))?;
+    ensure!(status == 200 && body.contains("\"state\":\"replication\""), "{status} {body}");
+    let mut reader = connect(&freshet, &one, &one.name)?;
+    hits(&freshet, &one.name, "one", || reader.value(READ))?;
+    for round in 0..20 {
+        sender.run(&format!("update film set title = 'round {round}'"))?;
+        let now = reader.value(READ)?;
+        ensure!(now == format!("round {round}"), "{now} in round {round}");
+    }
+    // One for physical replication belongs to no database.
+    let more = [("replication", "true")];
+    let login = Login { more: &more, ..one.login() };
+    let mut physical = RawClient::login(freshet.address, login)?;
+    ensure!(super::tags(&physical.query("IDENTIFY_SYSTEM")?) == "TDCZ", "no answer");
+    let (_, body) = get(freshet.http, "/api/sessions?database=*")?;
+    ensure!(body.matches("\"state\":\"replication\"").count() == 1, "{body}");
+    Ok(())
+}
+
+/// PAUSE is in force for databases that are opened, or added, later.
+#[test]
+fn a_pause_meets_new_databases() -> Result<()> {
+    let (one, other) = (created("one")?, created("other")?);
+    let any = entry("*", &one.server.url_of("postgres"), "");
+    let file = File::new("pause.toml", &any)?;
+    let Some(freshet) = start(&file, &one)? else { return Ok(()) };
+    let mut admin = connect(&freshet, &one, "pgbouncer")?;
+    let mut does = |command: &str| -> Result<()> {
+        let answer = admin.query(command)?;
+        ensure!(super::tags(&answer) == "CZ", "{command}: {answer:?}");
+        Ok(())
+    };
+    // By a name that has no session yet.
+    does(&format!("PAUSE {}", one.name))?;
+    does("PAUSE")?;
+    file.write(&format!("{any}{}", entry("own", &other.url(), "")))?;
+    does("RELOAD")?;
+    ready(&freshet, "own")?;
+    let (address, login) =
+        (freshet.address, (other.login().user.to_owned(), other.login().password.map(str::to_owned)));
+    let late = |database: String| {
+        let (user, password) = login.clone();
+        thread::spawn(move || -> Result<String> {
+            let login = Login { user: &user, database: &database, password: password.as_deref(), more: &[] };
+            RawClient::login(address, login)?.value(READ)
+        })
+    };
+    let (own, of_one) = (late("own".to_owned()), late(one.name.clone()));
+    let waits = |what: &str| {
+        time_passes("nobody is let in", Duration::from_millis(300));
+        let of_name = |name: &str| -> Result<bool> {
+            let (_, body) = get(freshet.http, &format!("/api/sessions?database={name}"))?;
+            Ok(body.contains("\"open\":0"))
+        };
+        ensure!(
+            of_name("own")? && of_name("*")? && !own.is_finished() && !of_one.is_finished(),
+            "{what}: it is let in"
+        );
+        Ok(())
+    };
+    waits("paused")?;
+    does("RESUME")?;
+    ensure!(own.join().expect("no panic")? == "other", "of the added database");
+    time_passes("nor is this one", Duration::from_millis(100));
+    ensure!(!of_one.is_finished(), "its own pause is over");
+    does(&format!("RESUME {}", one.name))?;
+    ensure!(of_one.join().expect("no panic")? == "one", "of the opened database");
+    Ok(())
+}
+
+/// More names of an entry: one cache, one stream.
+#[test]
+fn aliases() -> Result<()> {
+    let (one, other) = (created("one")?, created("other")?);
+    let Some(program) = program()? else { return Ok(()) };
+    // As PgBouncer's users have it.
+    let (address, login) = (one.address(), one.login());
+    let leads = format!(
+        "host={} port={} dbname={} user={} password={}",
+        address.ip(),
+        address.port(),
+        one.name,
+        login.user,
+        login.password.unwrap_or_default()
+    );
+    let ini = File::new("aliases.ini", &format!("[databases]\nshop = {leads}\nold = {leads}\n"))?;
+    let output = std::process::Command::new(program).args(["config", "import", ini.path()]).output()?;
+    let toml = String::from_utf8(output.stdout)?;
+    ensure!(output.status.success() && toml.contains("aliases = [\"old\"]"), "{toml}");
+    let file = File::new("aliases.toml", &format!("admission = \"always\"\n{toml}"))?;
+    let Some(freshet) = start(&file, &one)? else { return Ok(()) };
+    ready(&freshet, "shop")?;
+    let (mut reader, mut writer) = (connect(&freshet, &one, "shop")?, connect(&freshet, &one, "old")?);
+    hits(&freshet, "shop", "one", || reader.value(READ))?;
+    hits(&freshet, "shop", "one", || writer.value(READ))?;
+    for round in 0..20 {
+        writer.run(&format!("update film set title = 'round {round}'"))?;
+        let now = reader.value(READ)?;
+        ensure!(now == format!("round {round}"), "{now} in round {round}");
+    }
+    ensure!(slots(&one)? == "1", "another stream");
+    // They come and go by a reload. What is open stays.
+    ensure!(refused(&freshet, &one, "new")?.as_deref() == Some("3D000"));
+    let others = entry("other", &other.url(), "aliases = [\"second\"]");
+    file.write(&format!("admission = \"always\"\n{}{others}", toml.replace("\"old\"", "\"new\"")))?;
+    let said = reload(&mut reader)?;
+    ensure!(format!("{said:?}").contains("database.shop.aliases"), "{said:?}");
+    ensure!(connect(&freshet, &one, "new")?.value(READ)? == "round 19");
+    ensure!(connect(&freshet, &other, "second")?.value(READ)? == "other");
+    ensure!(refused(&freshet, &one, "old")?.as_deref() == Some("3D000"), "the old name is still there");
+    hits(&freshet, "shop", "round 19", || writer.value(READ))
 }

@@ -5,8 +5,10 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
 
-use super::{connect_as, reader, rows, sqlstate};
+use super::configuration::File;
+use super::{connect_as, databases, reader, rows, sqlstate};
 use crate::cached::until_hit;
+use crate::mysql::support as mysql;
 use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both_at_length, program};
 
 on_both_at_length!(less_and_more, not_for_everybody, wide_rows);
@@ -108,4 +110,75 @@ fn wide_rows(version: Version) -> Result<()> {
     let taken = pair.freshet.peak_memory()?.saturating_sub(before);
     ensure!(taken < 40 << 20, "{CHANGES} changes of rows of {ROW_BYTES} bytes took {taken} bytes more");
     c.expect_silence()
+}
+
+/// Of several databases one gets more or less: by statement, in the console, and by reload.
+#[test]
+fn of_one_database() -> Result<()> {
+    const MIB: u64 = 1 << 20;
+    let shop = Database::shared(Version::V18)?;
+    let maria = mysql::Database::shared(mysql::Kind::Mariadb)?;
+    let text = |more: &str| {
+        format!(
+            "memory = \"64MiB\"\n[[database]]\nname = \"shop\"\nupstream = \"{}\"\n{more}\
+             [[database]]\nname = \"maria\"\nupstream = \"{}\"\nlisten = \"127.0.0.1:0\"\n",
+            shop.url(),
+            maria.url()
+        )
+    };
+    let file = File::new("memory.toml", &text(""))?;
+    let Some(freshet) = databases::start(&file, &shop)? else { return Ok(()) };
+    let of_maria = *freshet.others.first().context("a second address")?;
+    let mut admin = databases::connect(&freshet, &shop, "shop")?;
+    let mut console = databases::connect(&freshet, &shop, "pgbouncer")?;
+    let mut in_maria = mysql::RawClient::login(of_maria, maria.login())?;
+    let part = |name: &str| -> Result<u64> {
+        let bytes = freshet.metrics()?.of(name, "freshet_memory_limit_bytes");
+        Ok(format!("{bytes:.0}").parse()?)
+    };
+    let have = |wanted: [u64; 2]| {
+        eventually(PATIENCE, || {
+            let parts = [part("shop")?, part("maria")?];
+            ensure!(parts == wanted.map(|mib| mib * MIB), "{parts:?} instead of {wanted:?}");
+            Ok(())
+        })
+    };
+    have([32, 32])?;
+    // The others get what one may not have.
+    admin.run(&format!("FRESHET MEMORY MAX {}", 16 * MIB))?;
+    have([16, 48])?;
+    in_maria.run(&format!("freshet memory min {}", 56 * MIB))?;
+    eventually(PATIENCE, || {
+        let part = part("maria")?;
+        ensure!((56 * MIB..=64 * MIB).contains(&part), "{part}");
+        Ok(())
+    })?;
+    let refused = admin.query(&format!("FRESHET MEMORY MIN {}", 17 * MIB))?;
+    ensure!(sqlstate(&refused).as_deref() == Some("22023"), "{refused:?}");
+    let shown = rows(&admin.query("SHOW CONFIG")?);
+    let row = |key: &str| shown.iter().find(|row| row[0] == key).map(|row| [row[1].clone(), row[4].clone()]);
+    let at_run_time = |bytes: u64| Some([bytes.to_string(), "run time".to_owned()]);
+    ensure!(row("database.shop.memory_max") == at_run_time(16 * MIB), "{shown:?}");
+    ensure!(row("database.maria.memory_min") == at_run_time(56 * MIB), "{shown:?}");
+    in_maria.run("FRESHET MEMORY MIN 0")?;
+    console.run(&format!("SET database.shop.memory_max = {}", 24 * MIB))?;
+    eventually(PATIENCE, || {
+        let part = part("shop")?;
+        ensure!(part <= 24 * MIB, "{part}");
+        Ok(())
+    })?;
+    for wrong in ["database.none.memory_max", "database.shop.memory", "database.shop.memory_max"] {
+        let answer = console.query(&format!("SET {wrong} = 5"))?;
+        ensure!(sqlstate(&answer).as_deref() == Some("08P01"), "{wrong}: {answer:?}");
+    }
+    // The file is the truth.
+    file.write(&text("memory_min = \"40MiB\"\n"))?;
+    let said = rows(&admin.query("RELOAD")?);
+    let is_it = |row: &Vec<String>| row[0] == "database.shop.memory_min" && row[3] == "in force";
+    ensure!(said.iter().any(is_it), "{said:?}");
+    eventually(PATIENCE, || {
+        let part = part("shop")?;
+        ensure!(part >= 40 * MIB, "{part}");
+        Ok(())
+    })
 }

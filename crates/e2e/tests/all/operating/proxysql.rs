@@ -13,7 +13,8 @@ const SCHEMA: &str =
 const READ: &str = "select title from film where id < 3";
 
 /// What proxysql_exporter sends.
-const COLLECTED: [&str; 6] = [
+const COLLECTED: [&str; 7] = [
+    "select variable_value from global_variables where variable_name = 'admin-version'",
     "SELECT Variable_Name, Variable_Value FROM stats_mysql_global",
     "SELECT hostgroup, srv_host, srv_port, * FROM stats_mysql_connection_pool",
     "SELECT COUNT(cli_host) as connection_count, cli_host FROM stats_mysql_processlist GROUP BY cli_host",

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::SCHEMA;
+use super::configuration::{File, until_logged};
 use crate::cached::until_hit;
 use crate::clients::left_out;
 use crate::mysql::support::{Database as MysqlDatabase, Kind, Pair as MysqlPair};
@@ -130,6 +131,62 @@ fn restricted(version: Version) -> Result<()> {
 #[test]
 fn it_can_be_restricted() -> Result<()> {
     restricted(Version::V18)
+}
+
+/// What a rule wants in the log is there, and nothing else: neither the threshold nor the sample matters.
+fn has_what_a_rule_wants(log: &LogFile) -> Result<()> {
+    let text = eventually(PATIENCE, || {
+        let text = log.text();
+        let is_whole = text.contains("QC_Hit: Yes") && text.contains("QC_Hit: No") && text.ends_with(";\n");
+        ensure!(is_whole, "not there yet: {text}");
+        Ok(text)
+    })?;
+    let is_all = count(&text, "# Query_time:") == count(&text, "film where id =");
+    ensure!(is_all && !text.contains("Log_slow_rate_limit"), "{text}");
+    Ok(())
+}
+
+const RULE: &str = "[[rule]]\nquery = \"^select title from film\"\nlog = true\n";
+const NOTHING_BY_ITSELF: [&str; 4] = ["--query-log-min-duration", "1h", "--query-log-sample", "0.001"];
+
+#[test]
+fn rules_log_on_postgres() -> Result<()> {
+    let (log, file) = (LogFile::new("by-rule"), File::new("log.toml", RULE)?);
+    let [option, path] = log.option();
+    let options = [&[option.as_str(), &path, "--config", file.path()][..], &NOTHING_BY_ITSELF].concat();
+    let pair = Pair::over(Database::shared(Version::V18)?, SCHEMA, &options)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut client = pair.connect()?;
+    until_hit(&pair, &mut client, "select count(*) from film")?;
+    until_hit(&pair, &mut client, READ)?;
+    has_what_a_rule_wants(&log)?;
+    // Without a file for it, the operator is warned.
+    let pair = Pair::over(Database::shared(Version::V18)?, SCHEMA, &["--config", file.path()])?;
+    until_logged(&pair.freshet, "a rule has log = true, but there is no query log (--query-log)")
+}
+
+mod rules_log {
+    use super::on_mysql_family;
+
+    crate::mysql::support::on_both!(on_mysql_family);
+}
+
+fn on_mysql_family(kind: Kind) -> Result<()> {
+    let name = format!("by-rule-{kind:?}");
+    let (log, file) = (LogFile::new(&name), File::new(&format!("log-{kind:?}.toml"), RULE)?);
+    let [option, path] = log.option();
+    let options = [&[option.as_str(), &path, "--config", file.path()][..], &NOTHING_BY_ITSELF].concat();
+    let schema = "CREATE TABLE film (id INT PRIMARY KEY, title TEXT); INSERT INTO film VALUES (1, 'film 1')";
+    let pair = MysqlPair::over(MysqlDatabase::shared(kind)?, schema, &options)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut client = pair.connect()?;
+    pair.until_hit(&mut client, "select count(*) from film")?;
+    pair.until_hit(&mut client, READ)?;
+    has_what_a_rule_wants(&log)
 }
 
 #[test]

@@ -154,6 +154,25 @@ fn refusals(pair: &Pair, client: &mut RawClient) -> Result<()> {
     until_hit(pair, client, READ)
 }
 
+/// As any Bind that fails, a refused one leaves the unnamed statement; and so does a Parse of another name. One of the unnamed statement drops it.
+/// `named`: the refused statement, which is prepared as `kept`.
+fn unnamed_statements_stay(client: &mut RawClient, named: &str) -> Result<()> {
+    let run_unnamed = [bind_text("", "", &[]), execute("", 0), sync()].concat();
+    for (refused, is_left) in
+        [(bind_text("", "kept", &["7"]), true), (parse("x", named), true), (parse("", named), false)]
+    {
+        client.exchange(&[parse("", "select 'still there'"), sync()].concat(), 1)?;
+        client.send(&[refused, flush()].concat())?;
+        let answer = client.until(b'E')?;
+        ensure!(sqlstate(&answer).as_deref() == Some("42501"), "{answer:?}");
+        client.exchange(&sync(), 1)?;
+        let answer = client.exchange(&run_unnamed, 1)?;
+        let told = if is_left { "2DCZ" } else { "EZ" };
+        ensure!(super::tags(&answer) == told, "{told} was expected: {answer:?}");
+    }
+    Ok(())
+}
+
 /// A change of the file is in force for sessions that are open; what they have prepared goes on to hit.
 fn changes(pair: &Pair, file: &File, upstream: &str, client: &mut RawClient) -> Result<()> {
     let named = "select title, 'x' from film where id = $1::int";
@@ -178,12 +197,15 @@ fn changes(pair: &Pair, file: &File, upstream: &str, client: &mut RawClient) -> 
     passes(|| pair.freshet.metrics(), || client.run(READ))?;
     passes(|| pair.freshet.metrics(), || client.exchange(&run, 1).map(drop))?;
     // What was prepared before it was refused.
+    let mut another = pair.connect()?;
+    another.exchange(&[parse("kept", named), sync()].concat(), 1)?;
     file.write(&format!("{upstream}[[rule]]\nquery = \"title\"\nrefuse = \"no\"\n"))?;
     eventually(PATIENCE, || {
         let answer = client.exchange(&run, 1)?;
         ensure!(sqlstate(&answer).as_deref() == Some("42501") && super::tags(&answer) == "EZ", "{answer:?}");
         Ok(())
     })?;
+    unnamed_statements_stay(&mut another, named)?;
     // A broken file changes nothing.
     file.write(&format!("{upstream}[[rule]]\nqery = \"film\"\ncache = \"never\"\n"))?;
     let answer = other.query("reload")?;

@@ -16,7 +16,7 @@ const RULES: &str = "[[rule]]\nquery = \"briefly\"\nttl = \"2s\"\n[[rule]]\nttl 
 const CLOCK: &str = "select clock_timestamp(), count(*) from note";
 
 /// Waits until the same answer comes twice.
-fn until_same(mut ask: impl FnMut() -> Result<String>) -> Result<String> {
+pub(super) fn until_same(mut ask: impl FnMut() -> Result<String>) -> Result<String> {
     let mut last = String::new();
     eventually(PATIENCE, || {
         let before = std::mem::replace(&mut last, ask()?);
@@ -36,7 +36,7 @@ fn until_is(cached: &str, mut ask: impl FnMut() -> Result<String>) -> Result<()>
 }
 
 /// No two answers are the same.
-fn never_same(mut ask: impl FnMut() -> Result<String>) -> Result<()> {
+pub(super) fn never_same(mut ask: impl FnMut() -> Result<String>) -> Result<()> {
     let mut last = ask()?;
     for _ in 0..5 {
         let before = std::mem::replace(&mut last, ask()?);

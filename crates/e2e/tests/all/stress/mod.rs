@@ -10,10 +10,12 @@
 //! `FRESHET_SOAK_SECONDS` sets the length of a run; `FRESHET_STRESS_SEED` repeats the choices of one (the timing depends on the machine).
 
 pub(crate) mod changes;
+pub(crate) mod definition;
 mod definitions;
 mod disturbances;
 pub(crate) mod ledger;
 pub(crate) mod line;
+pub(crate) mod own_rows;
 pub(crate) mod publishing;
 pub(crate) mod questions;
 mod readers;

@@ -38,6 +38,12 @@ pub(crate) static SOURCES: [Source; 13] = [
     Source { name: "heir", table: Table::Kin, holds: |row| row.kind != 0 },
 ];
 
+/// One of the ordinary tables among the sources of either family.
+fn always_cached(random: &mut Random) -> usize {
+    const ORDINARY: [usize; 4] = [0, 1, 3, 6];
+    ORDINARY[random.below(ORDINARY.len() as u64) as usize]
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Shape {
     ById,
@@ -71,9 +77,21 @@ impl Question {
         Self { shape: Shape::ById, source, values: [id, 0, 0] }
     }
 
-    /// All rows.
-    pub(crate) fn everything(source: &'static Source) -> Self {
-        Self { shape: Shape::Everything, source, values: [0; 3] }
+    /// A row that is read often. Other sources than ordinary tables may never be cached: a read of them raises the session's watermark, so that nothing
+    /// else comes from the cache either. So they are rare if `ordinary`.
+    pub(crate) fn hot_row(random: &mut Random, sources: &'static [Source], ordinary: bool) -> Self {
+        let source = if ordinary && random.percent(98) {
+            always_cached(random)
+        } else {
+            random.below(sources.len() as u64) as usize
+        };
+        let among = if random.percent(50) { 4 } else { 30 };
+        Self::by_id(&sources[source], random.below(among) as i32)
+    }
+
+    /// All rows of an ordinary table.
+    pub(crate) fn everything_cached(random: &mut Random, sources: &'static [Source]) -> Self {
+        Self { shape: Shape::Everything, source: &sources[always_cached(random)], values: [0; 3] }
     }
 
     /// Anything that can be asked of these sources.

@@ -28,9 +28,6 @@ pub(crate) enum Manner {
     Steady,
 }
 
-/// Ordinary tables, among the sources.
-const ALWAYS_CACHED: [usize; 4] = [0, 1, 3, 6];
-
 /// How a question is put.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
@@ -139,14 +136,7 @@ impl<'a> Reader<'a> {
     }
 
     fn hot_row(&mut self) -> Question {
-        // What may never be cached raises the session's watermark each time, so that nothing else comes from the cache either.
-        let source = if self.manner != Manner::Curious && self.random.percent(98) {
-            ALWAYS_CACHED[self.random.below(ALWAYS_CACHED.len() as u64) as usize]
-        } else {
-            self.random.below(SOURCES.len() as u64) as usize
-        };
-        let among = if self.random.percent(50) { 4 } else { 30 };
-        Question::by_id(&SOURCES[source], self.random.below(among) as i32)
+        Question::hot_row(&mut self.random, &SOURCES, self.manner != Manner::Curious)
     }
 
     fn mode(&mut self) -> Mode {
@@ -178,10 +168,7 @@ impl<'a> Reader<'a> {
         for _ in 0..2 + self.random.below(5) {
             let question = match self.random.below(4) {
                 0 | 1 => self.hot_row(),
-                2 => {
-                    let source = ALWAYS_CACHED[self.random.below(ALWAYS_CACHED.len() as u64) as usize];
-                    Question::everything(&SOURCES[source])
-                }
+                2 => Question::everything_cached(&mut self.random, &SOURCES),
                 _ => self.question(),
             };
             if !question.suits_a_snapshot() {

@@ -8,22 +8,17 @@ use anyhow::{Context, Result, ensure};
 use super::changes::{Change, columns, insert, name_of, owner_of, spoil, together, values};
 use super::ledger::{KeyId, Row, Table};
 use super::line::{Line, Trouble};
+use super::own_rows::OwnRows;
 use super::stage::{Random, Stage};
-use super::{GROUPS, KINDS};
-use crate::support::frames;
-use crate::support::pace;
+use crate::support::{Database, frames, pace};
 
 /// A writer and its two connections.
 pub(crate) struct Writer<'a> {
-    stage: &'a Stage,
+    own: OwnRows<'a, Database>,
     direct: Line,
     through: Line,
     /// Reads through Freshet, so that there are answers in memory while `through` is in a transaction.
     aside: Line,
-    keys: Vec<KeyId>,
-    random: Random,
-    /// Keys with a version whose commit was not acknowledged.
-    open: Vec<KeyId>,
     /// Names its prepared transactions.
     name: String,
     through_percent: u64,
@@ -34,17 +29,8 @@ type Outcome<T = ()> = Result<T, Trouble>;
 impl<'a> Writer<'a> {
     pub(crate) fn new(stage: &'a Stage, random: Random, number: usize, keys: Vec<KeyId>) -> Outcome<Self> {
         let (direct, through, aside) = (stage.reconnect(false)?, stage.reconnect(true)?, stage.reconnect(true)?);
-        Ok(Self {
-            stage,
-            direct,
-            through,
-            aside,
-            keys,
-            random,
-            open: Vec::new(),
-            name: format!("w{number}"),
-            through_percent: 50,
-        })
+        let own = OwnRows::new(stage, random, keys);
+        Ok(Self { own, direct, through, aside, name: format!("w{number}"), through_percent: 50 })
     }
 
     /// The same, but nothing is written through Freshet.
@@ -54,23 +40,23 @@ impl<'a> Writer<'a> {
 
     /// Writes until the stage is over.
     pub(crate) fn run(mut self) -> Result<()> {
-        while !self.stage.is_over() {
-            let through = self.random.percent(self.through_percent);
+        while !self.own.stage.is_over() {
+            let through = self.own.random.percent(self.through_percent);
             match self.round(through) {
                 Err(error) if Trouble::is_deadlock(&error) => self.give_way()?,
                 Err(error) => {
-                    self.stage.survive(error)?;
+                    self.own.stage.survive(error)?;
                     self.recover()?;
                 }
                 Ok(()) => {}
             }
-            self.random.nap(40);
+            self.own.random.nap(40);
         }
         Ok(())
     }
 
     fn round(&mut self, through: bool) -> Result<()> {
-        let what = self.random.below(16);
+        let what = self.own.random.below(16);
         let outcome = match what {
             0..=6 => self.single(through),
             7 | 8 => self.several(through),
@@ -79,7 +65,7 @@ impl<'a> Writer<'a> {
             12 => self.prepared(through),
             13 => self.copy(through),
             14 => self.cascade(through),
-            _ if self.stage.truncates() => self.truncate(through),
+            _ if self.own.stage.truncates() => self.truncate(through),
             _ => self.single(through),
         };
         outcome.with_context(|| format!("writing in way {what}, through Freshet: {through}"))
@@ -90,7 +76,7 @@ impl<'a> Writer<'a> {
     }
 
     fn execute(&mut self, through: bool, sql: &str) -> Outcome {
-        let simple = sql.contains(';') || self.random.percent(50);
+        let simple = sql.contains(';') || self.own.random.percent(50);
         let line = self.line(through);
         let outcome = if simple { line.simple(sql).map(drop) } else { line.extended(sql).map(drop) };
         outcome.map_err(|trouble| match trouble {
@@ -99,81 +85,24 @@ impl<'a> Writer<'a> {
         })
     }
 
-    fn pick(&mut self) -> KeyId {
-        // A few rows are written often, most seldom.
-        let among = if self.random.percent(50) { self.keys.len().min(8) } else { self.keys.len() };
-        self.keys[self.random.below(among as u64) as usize]
-    }
-
-    /// Several keys of one table or of any.
-    fn pick_some(&mut self, one_table: bool) -> Vec<KeyId> {
-        let mut keys: Vec<KeyId> = (0..=self.random.below(4)).map(|_| self.pick()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        if one_table {
-            let table = keys[0].0;
-            keys.retain(|key| key.0 == table);
-        }
-        keys
-    }
-
-    /// What the key becomes next.
-    fn next(&mut self, table: Table, now: Option<Row>) -> Option<Row> {
-        let other = |random: &mut Random, bound: i32| random.below(bound.unsigned_abs().into()) as i32;
-        match now {
-            None => Some(Row { grp: other(&mut self.random, GROUPS), kind: other(&mut self.random, KINDS) }),
-            Some(_) if self.random.percent(15) => None,
-            Some(mut row) => {
-                if self.random.percent(30) {
-                    row.grp = other(&mut self.random, GROUPS);
-                }
-                // A row of one table of a family cannot move to another.
-                if self.random.percent(30) && table != Table::Kin {
-                    row.kind = other(&mut self.random, KINDS);
-                }
-                Some(row)
-            }
-        }
-    }
-
-    /// Enters the next version of a key in the ledger, as part of an open transaction.
-    fn write(&mut self, key: KeyId, through: bool) -> Change {
-        let (_, now) = self.stage.ledger().latest(key);
-        let row = self.next(key.0, now);
-        self.write_as(key, row, through)
-    }
-
-    fn write_as(&mut self, key: KeyId, row: Option<Row>, through: bool) -> Change {
-        let mut ledger = self.stage.ledger();
-        let (_, now) = ledger.latest(key);
-        let version = ledger.write(key, row, through);
-        self.open.push(key);
-        Change { key, now, row, version }
-    }
-
     /// Sends what commits the open versions.
     fn commit(&mut self, through: bool, sql: &str) -> Outcome {
-        self.stage.begin(&self.open);
+        self.own.begin();
         self.execute(through, sql)?;
-        self.acknowledged();
+        self.own.acknowledged();
         Ok(())
     }
 
-    fn acknowledged(&mut self) {
-        self.stage.acknowledge(&self.open);
-        self.open.clear();
-    }
-
     fn single(&mut self, through: bool) -> Outcome {
-        let key = self.pick();
-        let change = self.write(key, through);
-        let sql = change.statement(&mut self.random);
+        let key = self.own.pick();
+        let change = self.own.write(key, through);
+        let sql = change.statement(&mut self.own.random);
         self.commit(through, &sql)?;
         self.reread(through, &[change])
     }
 
     fn several(&mut self, through: bool) -> Outcome {
-        let changes: Vec<_> = self.pick_some(true).into_iter().map(|key| self.write(key, through)).collect();
+        let changes: Vec<_> = self.own.pick_some(true).into_iter().map(|key| self.own.write(key, through)).collect();
         self.commit(through, &together(&changes))?;
         self.reread(through, &changes)
     }
@@ -181,7 +110,7 @@ impl<'a> Writer<'a> {
     /// A session sees at once what it has written itself.
     fn reread(&mut self, through: bool, changes: &[Change]) -> Outcome {
         for change in changes {
-            if through && self.random.percent(40) {
+            if through && self.own.random.percent(40) {
                 self.expect(change.key, change.row.map(|_| change.version), "written by this session")?;
             }
         }
@@ -190,15 +119,11 @@ impl<'a> Writer<'a> {
 
     /// Reads a row of its own through Freshet: only this writer changes it.
     fn expect(&mut self, (table, id): KeyId, version: Option<i32>, why: &str) -> Outcome {
-        let from = if table == Table::Item && self.random.percent(40) { "echo" } else { name_of(table) };
+        let from = if table == Table::Item && self.own.random.percent(40) { "echo" } else { name_of(table) };
         let sql = format!("select id, grp, kind, ver from {from} where id = {id}");
-        let simple = self.random.percent(50);
+        let simple = self.own.random.percent(50);
         let answer = if simple { self.through.simple(&sql)? } else { self.through.extended(&sql)? };
-        let shown: Vec<_> = answer.rows(0).map(|row| row.get(3).copied().flatten()).collect();
-        self.stage.count_reads(1);
-        if shown != version.map(|version| Some(version.into())).into_iter().collect::<Vec<_>>() {
-            self.stage.violated(format!("{sql}\n  answered version {shown:?}, {why}: {version:?}"));
-        }
+        self.own.check(&sql, answer, version, why);
         Ok(())
     }
 
@@ -206,59 +131,53 @@ impl<'a> Writer<'a> {
     fn expect_among_all(&mut self, (table, id): KeyId, version: Option<i32>) -> Outcome {
         let sql = format!("select id, grp, kind, ver from {}", name_of(table));
         // Time for the stream to pass what this session has read.
-        self.random.nap(150);
+        self.own.random.nap(150);
         self.aside.simple(&sql)?;
         let answer = self.through.simple(&sql)?;
-        let mut rows = answer.rows(0).filter(|row| row.first() == Some(&Some(id.into())));
-        let shown = rows.next().map(|row| row.get(3).copied().flatten());
-        self.stage.count_reads(1);
-        if shown != version.map(|version| Some(version.into())) {
-            let what = format!("row {id} has version {shown:?}, written in this transaction: {version:?}");
-            self.stage.violated(format!("{sql}\n  {what}"));
-        }
+        self.own.check_among_all(&sql, answer, id, version);
         Ok(())
     }
 
     fn transaction(&mut self, through: bool) -> Outcome {
         self.execute(through, "begin")?;
-        let savepoints = self.random.percent(60);
-        for key in self.pick_some(false) {
-            let (version, row) = self.stage.ledger().latest(key);
+        let savepoints = self.own.random.percent(60);
+        for key in self.own.pick_some(false) {
+            let (version, row) = self.own.stage.ledger().latest(key);
             let before = row.map(|_| version);
-            if through && self.random.percent(50) {
+            if through && self.own.random.percent(50) {
                 // Only while the transaction has written nothing can this come from the cache, and then an answer that is
                 // right in a transaction of its own is right here. Its own earlier writes are acknowledged.
                 self.peek(key)?;
             }
-            if savepoints && self.random.percent(60) {
+            if savepoints && self.own.random.percent(60) {
                 self.execute(through, "savepoint a")?;
                 self.execute(through, &spoil(key))?;
-                if through && self.random.percent(50) {
+                if through && self.own.random.percent(50) {
                     let spoiled = before.map(|_| super::ROLLED_BACK);
                     self.expect(key, spoiled, "written in this transaction")?;
                 }
                 self.execute(through, "rollback to savepoint a")?;
-                if through && self.random.percent(50) {
+                if through && self.own.random.percent(50) {
                     self.expect(key, before, "rolled back to")?;
                 }
             }
             if savepoints {
                 self.execute(through, "savepoint b")?;
             }
-            let change = self.write(key, through);
-            let sql = change.statement(&mut self.random);
+            let change = self.own.write(key, through);
+            let sql = change.statement(&mut self.own.random);
             self.execute(through, &sql)?;
-            if through && self.random.percent(15) {
+            if through && self.own.random.percent(15) {
                 self.expect_among_all(key, change.row.map(|_| change.version))?;
-            } else if through && self.random.percent(60) {
+            } else if through && self.own.random.percent(60) {
                 self.expect(key, change.row.map(|_| change.version), "written in this transaction")?;
             }
-            if savepoints && self.random.percent(50) {
+            if savepoints && self.own.random.percent(50) {
                 self.execute(through, "release savepoint b")?;
             }
         }
-        if self.random.percent(20) {
-            self.random.nap(300);
+        if self.own.random.percent(20) {
+            self.own.random.nap(300);
         }
         self.commit(through, "commit")
     }
@@ -270,7 +189,7 @@ impl<'a> Writer<'a> {
     }
 
     fn rolled_back(&mut self, through: bool) -> Outcome {
-        let key = self.pick();
+        let key = self.own.pick();
         self.execute(through, "begin")?;
         self.execute(through, &spoil(key))?;
         self.execute(through, "rollback")
@@ -279,61 +198,58 @@ impl<'a> Writer<'a> {
     /// Commits in two phases, or rolls back in two phases.
     fn prepared(&mut self, through: bool) -> Outcome {
         let name = self.name.clone();
-        if self.random.percent(20) {
-            let spoiled = spoil(self.pick());
+        if self.own.random.percent(20) {
+            let spoiled = spoil(self.own.pick());
             self.execute(through, "begin")?;
             self.execute(through, &spoiled)?;
             self.execute(through, &format!("prepare transaction '{name}'"))?;
             return self.execute(through, &format!("rollback prepared '{name}'"));
         }
         self.execute(through, "begin")?;
-        for key in self.pick_some(false) {
-            let change = self.write(key, through);
-            let sql = change.statement(&mut self.random);
+        for key in self.own.pick_some(false) {
+            let change = self.own.write(key, through);
+            let sql = change.statement(&mut self.own.random);
             self.execute(through, &sql)?;
         }
         self.execute(through, &format!("prepare transaction '{name}'"))?;
-        self.random.nap(60);
+        self.own.random.nap(60);
         self.commit(through, &format!("commit prepared '{name}'"))
     }
 
     /// Rows that are not there come by COPY.
     fn copy(&mut self, through: bool) -> Outcome {
-        let mut keys = self.pick_some(true);
-        keys.retain(|key| self.stage.ledger().latest(*key).1.is_none() && key.0 != Table::Leaf && key.0 != Table::Kin);
+        let mut keys = self.own.pick_some(true);
+        keys.retain(|key| {
+            self.own.stage.ledger().latest(*key).1.is_none() && key.0 != Table::Leaf && key.0 != Table::Kin
+        });
         let Some((table, _)) = keys.first().copied() else { return self.single(through) };
         let mut data = String::new();
         for key in keys {
-            let change = self.write(key, through);
+            let change = self.own.write(key, through);
             let row = change.row.unwrap_or(Row { grp: 0, kind: 0 });
             data.push_str(&values(key, row, change.version).replace(", ", "\t"));
             data.push('\n');
         }
-        self.stage.begin(&self.open);
+        self.own.begin();
         let line = self.line(through);
         line.push(&frames::query(&format!("copy {} ({}) from stdin", name_of(table), columns(table))));
         line.push(&[frames::copy_data(data.as_bytes()), frames::copy_done()].concat());
         line.wait(1)?;
-        self.acknowledged();
+        self.own.acknowledged();
         Ok(())
     }
 
     /// A folder goes, and its leaves with it; then it comes back, with some of them.
     fn cascade(&mut self, through: bool) -> Outcome {
-        let leaves: Vec<KeyId> = self.keys.iter().filter(|(table, _)| *table == Table::Leaf).copied().collect();
-        if leaves.is_empty() {
-            return self.single(through);
-        }
-        let folder = owner_of(leaves[self.random.below(leaves.len() as u64) as usize].1);
-        let leaves: Vec<KeyId> = leaves.into_iter().filter(|(_, id)| owner_of(*id) == folder).collect();
+        let Some((folder, leaves)) = self.own.pick_folder() else { return self.single(through) };
         for leaf in &leaves {
-            self.write_as(*leaf, None, through);
+            self.own.write_as(*leaf, None, through);
         }
         self.commit(through, &format!("delete from folder where id = {folder}"))?;
-        self.random.nap(30);
+        self.own.random.nap(30);
         let mut sql = format!("insert into folder values ({folder})");
         for leaf in leaves {
-            let change = self.write(leaf, through);
+            let change = self.own.write(leaf, through);
             if let Some(row) = change.row {
                 sql.push_str("; ");
                 sql.push_str(&insert(leaf, row, change.version));
@@ -344,21 +260,19 @@ impl<'a> Writer<'a> {
 
     /// Empties a table or a partition whose rows all belong to this writer, and brings some of its rows back.
     fn truncate(&mut self, through: bool) -> Outcome {
-        let (name, table, kind) = match self.random.below(3) {
-            0 => ("event_0", Table::Event, 0),
-            1 => ("event_2", Table::Event, 2),
-            _ => ("note", Table::Note, -1),
+        let (name, table, kind) = match self.own.random.below(3) {
+            0 => ("event_0", Table::Event, Some(0)),
+            1 => ("event_2", Table::Event, Some(2)),
+            _ => ("note", Table::Note, None),
         };
-        let all: Vec<KeyId> = self.keys.iter().filter(|key| key.0 == table).copied().collect();
-        let is_there = |key: &KeyId| self.stage.ledger().latest(*key).1.is_some_and(|r| kind < 0 || r.kind == kind);
-        let keys: Vec<KeyId> = all.into_iter().filter(is_there).collect();
+        let keys = self.own.existing(table, kind);
         if keys.is_empty() {
             return self.single(through);
         }
         let mut statements = vec![format!("truncate {name}")];
         for key in keys {
-            let row = if self.random.percent(60) { self.next(table, None) } else { None };
-            let change = self.write_as(key, row, through);
+            let row = if self.own.random.percent(60) { self.own.next(table, None) } else { None };
+            let change = self.own.write_as(key, row, through);
             statements.extend(row.map(|row| insert(key, row, change.version)));
         }
         self.execute(through, "begin")?;
@@ -371,16 +285,16 @@ impl<'a> Writer<'a> {
     /// After a loss: whatever may still be done is waited for, then the database tells what was.
     fn recover(&mut self) -> Result<()> {
         let backends = format!("{}, {}", self.direct.backend, self.through.backend);
-        self.direct = self.stage.reconnect(false)?;
-        self.through = self.stage.reconnect(true)?;
-        self.aside = self.stage.reconnect(true)?;
+        self.direct = self.own.stage.reconnect(false)?;
+        self.through = self.own.stage.reconnect(true)?;
+        self.aside = self.own.stage.reconnect(true)?;
         // A connection that was not lost is closed now, and ends its transaction.
         let end = Instant::now() + Duration::from_secs(30);
         loop {
             match self.resolve(&backends) {
                 Ok(true) => return Ok(()),
                 Ok(false) => ensure!(Instant::now() < end, "the sessions {backends} do not end"),
-                Err(Trouble::Lost(_)) => self.direct = self.stage.reconnect(false)?,
+                Err(Trouble::Lost(_)) => self.direct = self.own.stage.reconnect(false)?,
                 Err(error) => return Err(error.into()),
             }
             pace(Duration::from_millis(20));
@@ -406,17 +320,17 @@ impl<'a> Writer<'a> {
         if self.direct.simple(&prepared)?.rows(0).next().is_some() {
             self.direct.simple(&format!("rollback prepared '{name}'"))?;
         }
-        while let Some(key) = self.open.last().copied() {
-            let (version, row) = self.stage.ledger().latest(key);
+        while let Some(key) = self.own.open.last().copied() {
+            let (version, row) = self.own.stage.ledger().latest(key);
             let sql = format!("select ver from {} where id = {}", name_of(key.0), key.1);
             let rows = self.direct.simple(&sql)?.sorted(0);
             let expected: Vec<_> = row.map(|_| vec![Some(version.into())]).into_iter().collect();
             // A key that was not there, and whose deletion was lost, is not there: that is done, too.
-            self.stage.ledger().resolve(key, rows == expected);
-            self.open.pop();
+            self.own.stage.ledger().resolve(key, rows == expected);
+            self.own.open.pop();
         }
         // A cascade may have ended halfway.
-        for (_, id) in self.keys.iter().filter(|(table, _)| *table == Table::Leaf) {
+        for (_, id) in self.own.keys.iter().filter(|(table, _)| *table == Table::Leaf) {
             self.direct.simple(&format!("insert into folder values ({}) on conflict do nothing", owner_of(*id)))?;
         }
         Ok(true)

@@ -29,6 +29,8 @@ pub(crate) struct Request {
 #[derive(Debug)]
 struct State {
     answer: Answer,
+    /// This signal is refused, whatever the answer is: `traces`, `metrics`.
+    refused: Option<&'static str>,
     asked: usize,
     requests: Vec<Request>,
     /// Connections that never get an answer.
@@ -55,7 +57,7 @@ impl Collector {
     pub(crate) fn at(address: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(address)?;
         let (answer, requests, hanging) = (Answer::Takes, Vec::new(), Vec::new());
-        let state = Arc::new(Mutex::new(State { answer, asked: 0, requests, hanging }));
+        let state = Arc::new(Mutex::new(State { answer, refused: None, asked: 0, requests, hanging }));
         let collector = Self { address: listener.local_addr()?, state: state.clone() };
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -72,6 +74,11 @@ impl Collector {
 
     pub(crate) fn set(&self, answer: Answer) {
         self.state().answer = answer;
+    }
+
+    /// Takes no such signal.
+    pub(crate) fn refuse(&self, signal: &'static str) {
+        self.state().refused = Some(signal);
     }
 
     /// Requests that have come, kept or not.
@@ -114,7 +121,10 @@ fn take(mut client: TcpStream, state: &Mutex<State>) -> Result<()> {
     reader.read_exact(&mut body)?;
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     state.asked += 1;
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let is_refused = state.refused.is_some_and(|signal| path.ends_with(signal));
     let answer = match state.answer {
+        _ if is_refused => "HTTP/1.1 404 Not Found\r\n\r\n",
         Answer::Takes => {
             let body = serde_json::from_slice(&body)?;
             state.requests.push(Request { head, body });

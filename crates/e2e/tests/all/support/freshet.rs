@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -62,6 +63,18 @@ impl Freshet {
         let Some(mut command) = command else {
             return Ok(Self { child: None, address: direct, others: Vec::new(), http: direct, log });
         };
+        // All tests with sessions that share connections to the database: what a test says itself wins.
+        if let Ok(pool) = env::var("FRESHET_TEST_POOL") {
+            command.env("FRESHET_POOL", pool);
+            // Unless the test says who authenticates. MySQL and MariaDB have passwords only: their tests name a users file.
+            let says = |argument: &OsStr| {
+                names_mysql(argument)
+                    || ["--auth", "--users"].iter().any(|word| argument.to_string_lossy().contains(word))
+            };
+            if !command.get_args().any(says) {
+                command.env("FRESHET_AUTH", "trust");
+            }
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -202,6 +215,11 @@ pub(crate) fn program() -> Result<Option<PathBuf>> {
     let program = beside.join("freshet");
     ensure!(program.exists(), "no {}: cargo build --package freshet, or set FRESHET_BIN", program.display());
     Ok(Some(program))
+}
+
+/// Whether an argument is the URL of a server of MySQL or MariaDB.
+fn names_mysql(argument: &OsStr) -> bool {
+    argument.to_str().is_some_and(|text| text.starts_with("mysql:") || text.starts_with("mariadb:"))
 }
 
 fn lines(stdout: impl Read + Send + 'static) -> Receiver<String> {

@@ -21,7 +21,7 @@ pub(crate) use raw::{Login, Message, RawClient};
 pub(crate) use server::{Database, Version, connect, on_both, on_both_at_length};
 pub(crate) use undisturbed::{ensure_hits, undisturbed};
 pub(crate) use waiting::{
-    PATIENCE, eventually, eventually_async, pace, pace_async, rest, rest_within, time_passes, under_way,
+    PATIENCE, eventually, eventually_async, pace, pace_async, rest, rest_of, rest_within, time_passes, under_way,
 };
 
 use anyhow::{Context as _, Result};

@@ -1,6 +1,7 @@
 //! All waits of the tests. Tests wait for a state, with [`eventually`] or [`rest`]. They let time pass only if time itself is tested, or between the
 //! steps of a load: `tidy` allows no other sleep.
 
+use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -46,19 +47,21 @@ pub(crate) fn rest() {
 
 /// The same if a Freshet may have no change stream: then it fails.
 pub(crate) fn rest_within(patience: Duration) -> Result<()> {
+    freshet::of_this_test().into_iter().try_for_each(|http| rest_of(http, patience))
+}
+
+/// The same for the Freshet with this HTTP address.
+pub(crate) fn rest_of(http: SocketAddr, patience: Duration) -> Result<()> {
     let began = Instant::now();
-    for http in freshet::of_this_test() {
-        eventually(patience, || {
-            let elapsed = began.elapsed().as_secs_f64();
-            // It has ended: no read will hit.
-            let Ok(metrics) = Metrics::read(http) else { return Ok(()) };
-            for age in ["freshet_stream_age_seconds", "freshet_catalog_age_seconds"] {
-                ensure!(metrics.value(age) < elapsed, "{age} is {} after {elapsed} s", metrics.value(age));
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
+    eventually(patience, || {
+        let elapsed = began.elapsed().as_secs_f64();
+        // It has ended: no read will hit.
+        let Ok(metrics) = Metrics::read(http) else { return Ok(()) };
+        for age in ["freshet_stream_age_seconds", "freshet_catalog_age_seconds"] {
+            ensure!(metrics.value(age) < elapsed, "{age} is {} after {elapsed} s", metrics.value(age));
+        }
+        Ok(())
+    })
 }
 
 /// Lets time pass if time itself is tested: a time-out, a bound on staleness, a pause of a process, or that nothing happens. `_what` says which, for

@@ -200,7 +200,7 @@ fn while_the_password_is_asked_for(version: Version) -> Result<()> {
         // Bystanders, Freshet and the tests themselves come in without a password.
         let settings = settings.with_hba("host all postgres 127.0.0.1/32 trust");
         let server = version.start(&settings.with_hba(format!("host all all 127.0.0.1/32 {method}")))?;
-        let pair = Pair::over(Database::create(server)?, SCHEMA, &[])?;
+        let pair = Pair::over(Database::create(server)?, SCHEMA, &["--auth", "auto"])?;
         pair.database.run("create user stranger password 'secret'")?;
         let hello = startup(&[("user", "stranger"), ("database", pair.database.name.as_str())]);
         let sasl = |mechanism: &str, length: i32, data: &[u8]| {

@@ -10,12 +10,12 @@ use super::database::{Database, SYSTEM};
 use super::tables::shown;
 use crate::check::report::Report;
 
-/// Time for the first packet of a binlog.
+/// Time limit of the first packet of a binlog.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(10);
-/// `COM_BINLOG_DUMP`, and its flag that asks for no more than there is.
+/// `COM_BINLOG_DUMP`, and its flag that requests only the existing events.
 const DUMP: u8 = 0x12;
 const DUMP_NON_BLOCK: u16 = 1;
-/// A number that hopefully no server has: a replica with the same number would be disconnected.
+/// A number that is probably not in use: a replica with the same number would be disconnected.
 const SERVER_ID: u32 = 0xf7e5_0000;
 
 /// The rights that Freshet's account needs, on everything.
@@ -57,7 +57,7 @@ async fn replication(database: &Database, upstream: &Upstream, file: Option<&str
             let text = format!("{account} may not read the binlog ({}): nothing is cached", error.message);
             report.problem(text, vec![format!("GRANT REPLICATION SLAVE ON *.* TO {account};")]);
         }
-        // Without a binlog or a server_id there is nothing to read; this was reported before.
+        // Without a binlog or a server_id there is nothing to read. This was reported before.
         Err(Error::Server(_)) => {}
         Err(error) => return Err(error.into()),
     }
@@ -128,9 +128,8 @@ async fn readable(database: &mut Database, wanted: Option<&str>, report: &mut Re
     Ok(())
 }
 
-/// Views whose text is hidden. The right that shows it differs. MariaDB accepts SHOW VIEW on anything. MySQL 8.0.15
-/// needs SELECT and SHOW VIEW, and shows the text by SHOW CREATE VIEW alone. So the answers are checked, not the
-/// rights.
+/// Views whose text is hidden. The right that shows it differs. MariaDB accepts SHOW VIEW on any object. MySQL 8.0.15 needs SELECT and SHOW VIEW, and
+/// shows the text only by SHOW CREATE VIEW. So the answers are checked, not the rights.
 async fn views(database: &mut Database, report: &mut Report) -> Result<()> {
     let account = database.account.clone();
     let sql = format!(

@@ -39,7 +39,7 @@ fn option_lines(server: &ServerVersion) -> Vec<&'static str> {
     lines
 }
 
-/// Checks what is logged of a change.
+/// Checks what is logged for a change.
 async fn format(database: &mut Database, report: &mut Report) -> Result<()> {
     let format = database.variable("binlog_format").await?;
     if format == "ROW" {
@@ -72,7 +72,7 @@ async fn format(database: &mut Database, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// By these MySQL says which commits are visible.
+/// GTIDs tell which commits are visible in MySQL.
 async fn gtids(database: &mut Database, report: &mut Report) -> Result<()> {
     let mode = database.variable("gtid_mode").await?;
     if mode != "ON" {
@@ -115,7 +115,7 @@ async fn gtids(database: &mut Database, report: &mut Report) -> Result<()> {
 async fn completeness(database: &mut Database, report: &mut Report) -> Result<()> {
     let new_words = !database.server.is_mariadb && database.server.is_at_least(8, 2, 0);
     let question = if new_words { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
-    // A refusal is said with the account's rights.
+    // A refusal is reported with the account's rights.
     let rows = database.attempt(question).await?.unwrap_or_default();
     let filters: Vec<(&str, &str)> = ["binlog-do-db", "binlog-ignore-db"]
         .into_iter()
@@ -146,7 +146,7 @@ async fn completeness(database: &mut Database, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Whether it applies changes of another server. MySQL logs them unless told otherwise, and then is taken to have some.
+/// Whether the server applies changes of another server. MySQL logs them by default. If it does not, it is assumed to apply some.
 async fn replicates(database: &mut Database) -> Result<bool> {
     if !database.server.is_mariadb {
         return Ok(true);
@@ -155,7 +155,7 @@ async fn replicates(database: &mut Database) -> Result<bool> {
     Ok(rows.iter().any(|[_, running]| running != "0"))
 }
 
-/// A log that nobody removes.
+/// Checks that old files of the log are removed.
 async fn expiry(database: &mut Database, report: &mut Report) -> Result<()> {
     let seconds = database.variable("binlog_expire_logs_seconds").await?;
     let days = database.variable("expire_logs_days").await?;

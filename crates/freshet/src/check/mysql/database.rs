@@ -1,15 +1,15 @@
-//! The connection that looks, and what is known from the first look.
+//! The connection of the check, and the facts that it reads first.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use freshet_net::mysql::{Client, Error, ServerVersion, Upstream, quote_account, quote_text};
 
-/// Time for one statement.
+/// Time limit of one statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The servers' own schemas.
 pub(super) const SYSTEM: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
-/// Whatever the server's operator has set for sessions in general.
+/// Replaces global settings that would change answers.
 const MANNERS: &str = "SET SESSION sql_mode = '', SESSION sql_select_limit = 18446744073709551615";
 
 /// A connection to the upstream.
@@ -17,7 +17,7 @@ pub(super) struct Database {
     client: Client,
     /// Product and version.
     pub(super) server: ServerVersion,
-    /// The account that the connection has, as statements name it: 'user'@'host'.
+    /// The connection's account, as statements name it: 'user'@'host'.
     pub(super) account: String,
 }
 
@@ -32,7 +32,7 @@ impl Database {
         Ok(database)
     }
 
-    /// The client itself, for questions that others know how to ask.
+    /// The client itself, for queries of other modules.
     pub(super) fn client(&mut self) -> &mut Client {
         &mut self.client
     }
@@ -46,7 +46,7 @@ impl Database {
             .collect()
     }
 
-    /// The one value.
+    /// The only value.
     pub(super) async fn value(&mut self, sql: &str) -> Result<String> {
         let [[value]] = <[_; 1]>::try_from(self.rows(sql).await?).map_err(|_| anyhow!("not one row: {sql}"))?;
         Ok(value)
@@ -57,7 +57,7 @@ impl Database {
         Ok(self.rows::<1>(sql).await?.into_iter().map(|[value]| value).collect())
     }
 
-    /// A global system variable; empty if this server has none of the name.
+    /// A global system variable. Empty if this server does not have it.
     pub(super) async fn variable(&mut self, name: &str) -> Result<String> {
         let rows = self.rows(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name = {}", quote_text(name))).await?;
         Ok(rows.into_iter().next().map(|[_, value]: [String; 2]| value).unwrap_or_default())
@@ -72,7 +72,7 @@ impl Database {
         }
     }
 
-    /// `SET PERSIST …` where it exists; else for now, and a line of the option file for later.
+    /// `SET PERSIST …` if the server has it. Otherwise a statement for now, and a line of the option file for later.
     pub(super) fn set(&self, name: &str, value: &str) -> Vec<String> {
         if self.server.is_mariadb {
             vec![
@@ -85,7 +85,7 @@ impl Database {
     }
 }
 
-/// What stands in the option file, as a comment.
+/// Lines of the option file, as a comment.
 pub(super) fn in_option_file(lines: &[&str]) -> String {
     format!("-- in the option file, under [mysqld]: {}", lines.join("; "))
 }

@@ -1,9 +1,8 @@
 //! `freshet check` for MySQL and MariaDB.
 //!
-//! Little is to be set up: no publication, no triggers, nothing in the schema. But the servers' own defaults are often not
-//! enough: MariaDB has no binlog at all, MySQL no global transaction identifiers, and accounts see of a schema what they
-//! have privileges for. Here everything is looked at as the services will see it, with the statement or the line of the
-//! option file that mends it.
+//! Little must be set up: no publication, no triggers, nothing in the schema. But the servers' defaults are often not enough. MariaDB has no binlog
+//! by default, MySQL no global transaction identifiers, and accounts see only what they have privileges for. The check looks at everything as the
+//! services will see it. Each finding has the statement or the line of the option file that solves it.
 
 mod account;
 mod binlog;
@@ -22,12 +21,12 @@ use super::{CheckArgs, print};
 use crate::serve;
 use database::Database;
 
-/// The oldest releases whose binlog and system variables are as Freshet expects them.
+/// The oldest supported releases.
 const OLDEST: (Version, Version) = ((8, 0, 0), (10, 5, 2));
 
 type Version = (u32, u32, u32);
 
-/// Looks, and prints what it finds.
+/// Checks the server, and prints the findings.
 pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
     let (upstream, mut database) = connect(args).await?;
     let mut report = Report::default();
@@ -40,7 +39,7 @@ pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints a script that makes an account, and what else the report would ask an administrator for.
+/// Prints a script that creates an account and does the administrator's other tasks in the report.
 pub(super) async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
     let (_, mut database) = connect(args).await?;
     let mut report = Report::default();
@@ -73,7 +72,7 @@ async fn connect(args: &CheckArgs) -> Result<(Arc<Upstream>, Database)> {
     Ok((upstream, database))
 }
 
-/// Which server it is. False if nothing else is worth a look.
+/// Checks the kind of the server. False if no other check is useful.
 fn kind(database: &Database, report: &mut Report) -> bool {
     let server = &database.server;
     let oldest = if server.is_mariadb { OLDEST.1 } else { OLDEST.0 };

@@ -1,4 +1,4 @@
-//! The tables that are to be cached, and what keeps the others from it.
+//! The tables to be cached, and what prevents caching.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use freshet_net::mysql::{quote_name, quote_text};
 use super::database::Database;
 use crate::check::report::Report;
 
-/// Tables named in one line at most; the rest is counted.
+/// The most tables named in one line. The others are counted.
 const NAMES_MAX: usize = 10;
 
 /// Schema, name, type, engine.
@@ -23,22 +23,22 @@ struct Table {
     kind: Kind,
 }
 
-/// What a table is to the cache.
+/// How a table can be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Good,
-    /// Not transactional, so readers see writes that are not committed; InnoDB would do.
+    /// Not transactional, so readers see uncommitted writes. InnoDB would do.
     Isam,
-    /// Not to be had from InnoDB.
+    /// Of an engine that InnoDB cannot replace.
     OtherEngine,
     Versioned,
     PartlyReadable,
-    /// Another table's name differs by case alone.
+    /// The name of another table differs only by case.
     Ambiguous,
 }
 
 impl Table {
-    /// As a statement names it.
+    /// The name, as a statement has it.
     fn quoted(&self) -> String {
         format!("{}.{}", quote_name(&self.schema), quote_name(&self.name))
     }
@@ -48,7 +48,7 @@ impl Table {
     }
 }
 
-/// Which of the tables can be cached, and what the others lack.
+/// Checks which of the tables can be cached, and what the others lack.
 pub(super) async fn look(database: &mut Database, names: &[String], report: &mut Report) -> Result<()> {
     let tables = chosen(all(database).await?, names, report);
     let of = |kind| tables.iter().filter(move |table| table.kind == kind);
@@ -110,7 +110,7 @@ async fn all(database: &mut Database) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// Those of the tables that the options name, all if they name none.
+/// The tables that the options name, all if they name none.
 fn chosen(tables: Vec<Table>, names: &[String], report: &mut Report) -> Vec<Table> {
     for name in names.iter().filter(|name| !tables.iter().any(|table| table.shown() == **name)) {
         report.problem(format!("--tables {name}: there is no such table (as database.table)"), Vec::new());
@@ -118,7 +118,7 @@ fn chosen(tables: Vec<Table>, names: &[String], report: &mut Report) -> Vec<Tabl
     tables.into_iter().filter(|table| names.is_empty() || names.contains(&table.shown())).collect()
 }
 
-/// The names, or the first of many.
+/// The names, or the first ones if there are many.
 pub(super) fn shown(names: impl Iterator<Item = String>) -> String {
     let all: Vec<String> = names.collect();
     let first = all.get(..NAMES_MAX).unwrap_or(&all).join(", ");

@@ -1,6 +1,6 @@
 // The charts. Colours come from the style sheet, so that they follow the colour scheme.
 
-import { bytes, duration, percent, rate } from "/dashboard.js";
+import { bytes, duration, percent, rate } from "/elements.js";
 
 const HEIGHT = 190;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

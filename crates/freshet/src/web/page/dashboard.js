@@ -1,71 +1,15 @@
 // The dashboard. Samples come as server-sent events; tables are read every few seconds while the page is visible.
 
 import * as charts from "/charts.js";
+import { $, bytes, count, digits, duration, element, pairs, percent, rate, set } from "/elements.js";
+import * as sessions from "/sessions.js";
+import { ROWS_MAX, cut, plain, sortable } from "/table.js";
 
 const SAMPLES_MAX = 600;
-const ROWS_MAX = 100;
 const TABLES_EVERY = 3000;
 // Without a sample for so long, the connection is lost.
 const SILENCE_MAX = 4000;
 const AGAIN_AFTER = 2000;
-
-const $ = (id) => document.getElementById(id);
-
-// ---- words for numbers --------------------------------------------------------------------------------------------
-
-const digits = (value, most) => value.toLocaleString("en", { maximumFractionDigits: most });
-
-/** Three digits that matter. */
-function short(value) {
-  return digits(value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
-}
-
-export function duration(seconds) {
-  if (seconds == null) return "–";
-  if (seconds === 0) return "0 s";
-  const size = Math.abs(seconds);
-  if (size < 0.9995e-3) return `${short(seconds * 1e6)} µs`;
-  if (size < 0.9995) return `${short(seconds * 1e3)} ms`;
-  if (size < 120) return `${short(seconds)} s`;
-  if (size < 7200) return `${short(seconds / 60)} min`;
-  if (size < 172800) return `${short(seconds / 3600)} h`;
-  return `${short(seconds / 86400)} days`;
-}
-
-export function bytes(count) {
-  if (count == null) return "–";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const at = count < 1 ? 0 : Math.min(Math.floor(Math.log2(count) / 10), units.length - 1);
-  return `${short(count / 1024 ** at)} ${units[at]}`;
-}
-
-export function percent(share) {
-  return share == null ? "–" : `${digits(share * 100, share > 0.995 && share < 1 ? 2 : 1)}%`;
-}
-
-export function rate(value) {
-  return value == null ? "–" : value >= 1e6 ? `${short(value / 1e6)} M` : value >= 1e5 ? `${short(value / 1e3)} k` : short(value);
-}
-
-const count = (value) => (value >= 1e7 ? `${short(value / 1e6)} M` : digits(value, 0));
-
-// ---- elements -----------------------------------------------------------------------------------------------------
-
-/** Texts only ever become text nodes. */
-function element(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes ?? {})) made.setAttribute(name, value);
-  made.append(...children.filter((child) => child != null));
-  return made;
-}
-
-const set = (node, text) => {
-  if (node.textContent !== text) node.textContent = text;
-};
-
-function pairs(list) {
-  return list.map(([name, value]) => element("div", null, element("dt", null, name), element("dd", null, String(value))));
-}
 
 // ---- the connection -----------------------------------------------------------------------------------------------
 
@@ -238,28 +182,8 @@ const COLUMNS = [
 
 let queries = [];
 let advice = new Map();
-let order = { key: "time", down: true };
 const rows = new Map();
 const opened = new Set();
-
-function sortBy(key) {
-  order = { key, down: order.key === key ? !order.down : key !== "text" };
-  list();
-}
-
-function heads() {
-  for (const column of COLUMNS) {
-    const button = element("button", { type: "button" }, column.title);
-    button.addEventListener("click", () => sortBy(column.key));
-    $("columns").append(element("th", { scope: "col", id: `by-${column.key}`, class: column.later ? "later" : "" }, button));
-    $("sort").append(element("option", { value: column.key }, column.title.toLowerCase()));
-  }
-  $("sort").addEventListener("change", (event) => {
-    order = { key: event.target.value, down: event.target.value !== "text" };
-    list();
-  });
-  $("search").addEventListener("input", list);
-}
 
 function row(query) {
   const key = id(query);
@@ -331,40 +255,24 @@ function details(query) {
   return parts;
 }
 
+const table = sortable({ prefix: "", columns: COLUMNS, first: { key: "time", down: true }, texts: ["text"], list });
+
 function list() {
-  const sought = $("search").value.trim().toLowerCase().replace(/\s+/g, " ");
-  const matches = (q) => !sought || q.digest === sought || q.query.toLowerCase().replace(/\s+/g, " ").includes(sought);
-  const { value } = COLUMNS.find((column) => column.key === order.key);
-  const found = queries.filter(matches).map((query) => ({ query, by: value(query) ?? -1 }));
-  found.sort((a, b) => (a.by < b.by ? -1 : a.by > b.by ? 1 : 0) * (order.down ? -1 : 1));
-  const shown = found.slice(0, ROWS_MAX).map(({ query }) => query);
+  const matches = (q, sought) => q.digest === sought || plain(q.query).includes(sought);
+  const found = table.arrange(queries, matches);
+  const shown = found.slice(0, ROWS_MAX);
   const lines = shown.flatMap((query) => {
     if (!rows.has(id(query))) rows.set(id(query), row(query));
     const made = rows.get(id(query));
     fill(made, query);
     return made.detail ? [made.line, made.detail] : [made.line];
   });
-  const body = $("queries-table").tBodies[0];
-  if (lines.length !== body.children.length || lines.some((line, at) => body.children[at] !== line)) {
-    const focused = document.activeElement;
-    body.replaceChildren(...lines);
-    if (body.contains(focused)) focused.focus({ preventScroll: true });
-  }
+  table.put("queries-table", lines);
   const here = new Set(shown.map(id));
   for (const key of rows.keys()) if (!here.has(key)) rows.delete(key);
-  heading(found.length, shown.length);
-}
-
-function heading(found, shown) {
-  for (const column of COLUMNS) {
-    const head = $(`by-${column.key}`);
-    if (column.key === order.key) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
-    else head.removeAttribute("aria-sort");
-  }
-  $("sort").value = order.key;
-  set($("queries-count"), found === queries.length ? count(found) : `${count(found)} of ${count(queries.length)}`);
+  set($("queries-count"), found.length === queries.length ? count(found.length) : `${count(found.length)} of ${count(queries.length)}`);
   const none = queries.length ? "No statement matches the search." : "No statement has been executed yet.";
-  set($("queries-note"), shown === 0 ? none : found > shown ? `The first ${shown} are shown. Search or sort to see others.` : "");
+  set($("queries-note"), shown.length === 0 ? none : cut(found, shown));
 }
 
 // ---- the other tables ---------------------------------------------------------------------------------------------
@@ -428,16 +336,7 @@ function tables(status) {
   list();
   adviseOf(status.advice);
   sizes(status.memory);
-  const s = status.sessions;
-  $("sessions").replaceChildren(
-    ...pairs([
-      ["open", count(s.open)],
-      ["accepted since the start", count(s.accepted)],
-      ["failed logins", count(s.login_failures)],
-      ["commit waits", `${count(s.commit_waits)}, ${duration(s.commit_wait_seconds_mean)} on average`],
-      ["commit waits skipped", count(s.commit_waits_skipped)],
-    ]),
-  );
+  sessions.show(status.sessions);
   $("streams").replaceChildren(...status.streams.map(stream));
 }
 
@@ -446,5 +345,4 @@ $("database").addEventListener("change", (event) => {
   connect();
 });
 
-heads();
 connect();

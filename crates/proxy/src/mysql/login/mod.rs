@@ -8,6 +8,7 @@
 //!
 //! Errors are the server's own or have its wording. If the server is down, the client gets an error in place of the handshake.
 
+mod account;
 mod exchange;
 mod leg;
 mod own;
@@ -30,8 +31,10 @@ use tokio::time::timeout;
 
 use crate::mysql::MySql;
 use crate::peer::Peer;
+use crate::pool::PoolMode;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method, UsersFile};
 
+pub(crate) use account::Account;
 pub(crate) use exchange::{Exchange, OwnKey, Plugin, is_failed_proof};
 pub(crate) use leg::Leg;
 pub(crate) use own::change_user;
@@ -77,6 +80,10 @@ pub(crate) struct Admitted {
     pub(crate) client: Peer,
     pub(crate) upstream: Peer,
     pub(crate) about: About,
+    /// The server's number of the connection.
+    pub(crate) thread: u32,
+    /// With it the session can have other connections, too.
+    pub(crate) account: Option<Account>,
 }
 
 /// Facts about a session from its login.
@@ -190,18 +197,23 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
     let address = client.socket().peer_ip();
     let (mut slot, mut sequence) = (Some(client), 0);
     let login = async {
-        let (opened, theirs) = open_upstream(slot.as_mut().ok_or(Refusal::Gone)?, shared).await?;
+        let (opened, mut theirs) = open_upstream(slot.as_mut().ok_or(Refusal::Gone)?, shared).await?;
+        let thread = theirs.connection_id;
+        if shares_connections(shared) {
+            theirs.connection_id = shared.kills.number();
+        }
         // Servers send no error either to a client that does not name its user.
         let login = timeout(LOGIN_TIMEOUT, log_in(&mut slot, &mut sequence, opened, theirs, shared)).await;
-        login.unwrap_or(Err(Refusal::Gone))
+        let (upstream, about, account) = login.unwrap_or(Err(Refusal::Gone))?;
+        Ok::<_, Refusal>((upstream, thread, about, account))
     }
     .await;
     let mut client = slot?;
     match login {
-        Ok((upstream, about)) => {
+        Ok((upstream, thread, about, account)) => {
             let ok = login_ok(&about.ok, about.tracks, about.capabilities);
             packet::put(client.output.buffer(), &mut sequence, &ok);
-            Some(Admitted { client, upstream, about })
+            Some(Admitted { client, upstream, about, thread, account })
         }
         Err(refusal) => {
             refusal.count(address, shared);
@@ -214,6 +226,11 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
             None
         }
     }
+}
+
+/// Whether sessions share connections: Freshet must be able to log in again.
+fn shares_connections(shared: &MySql) -> bool {
+    shared.access.users.is_some() && shared.settings.pool.mode == PoolMode::Transaction
 }
 
 fn accept(incoming: Incoming) -> std::io::Result<Peer> {
@@ -254,7 +271,7 @@ async fn log_in(
     opened: Opened,
     theirs: Handshake,
     shared: &Arc<MySql>,
-) -> Result<(Peer, About), Refusal> {
+) -> Result<(Peer, About, Option<Account>), Refusal> {
     let access = &shared.access;
     let hello = access.rules.pre_auth.hello(greet(slot, sequence, &theirs, access));
     let response = hello.await.ok_or(Refusal::Gone)??;
@@ -292,7 +309,9 @@ async fn log_in(
     let (upstream, ok) = outcome.inspect_err(|_| *sequence = client.sequence)?;
     *sequence = client.sequence;
     (about.ok, about.plugin) = (ok, plugin);
-    Ok((upstream, about))
+    let number = theirs.connection_id;
+    let account = shares_connections(shared).then(|| Account::new(&response, &hello, about.capabilities, number));
+    Ok((upstream, about, account))
 }
 
 /// The attribute `program_name` among these.

@@ -36,6 +36,17 @@ pub(crate) async fn log_in(
     let theirs = opened.parse().map_err(|error| Refusal::internal(error.to_string()))?;
     let proven = Proven { user: hello.user, plugin: hello.plugin.unwrap_or(NATIVE), proof: hello.proof };
     let password = check(client, users, &theirs.nonce, proven).await?;
+    enter(opened, hello, &password, shared).await
+}
+
+/// Logs in upstream with this password. Returns the payload of the server's OK.
+pub(crate) async fn enter(
+    opened: Opened,
+    hello: &HandshakeResponse<'_>,
+    password: &Secret,
+    shared: &Arc<MySql>,
+) -> Result<(Peer, Vec<u8>), Refusal> {
+    let theirs = opened.parse().map_err(|error| Refusal::internal(error.to_string()))?;
     // Capabilities of the login alone do not affect the session.
     let needed =
         Capabilities::SECURE_CONNECTION.with(Capabilities::PLUGIN_AUTH).with(Capabilities::PLUGIN_AUTH_LENENC_DATA);
@@ -45,14 +56,14 @@ pub(crate) async fn log_in(
         if hello.database.is_some() { capabilities } else { capabilities.without(Capabilities::CONNECT_WITH_DB) };
     let plugin = Plugin { name: NATIVE.to_vec(), nonce: theirs.nonce.clone() };
     let plugin = if theirs.plugin == CACHING_SHA2 { Plugin { name: CACHING_SHA2.to_vec(), ..plugin } } else { plugin };
-    let proof = proof_for(&plugin, &password).unwrap_or_default();
+    let proof = proof_for(&plugin, password).unwrap_or_default();
     let mut response = Vec::new();
     with_proof(&HandshakeResponse { capabilities, ..hello.clone() }, &plugin.name, &proof).put(&mut response);
     let (mut upstream, sequence, capabilities) = encrypt(opened, &response, capabilities, shared).await?;
     set_capabilities(&mut response, capabilities);
     let mut server = Leg { peer: &mut upstream, sequence };
     server.put(&response);
-    let ok = prove(&mut server, plugin, &password).await?;
+    let ok = prove(&mut server, plugin, password).await?;
     Ok((upstream, ok))
 }
 

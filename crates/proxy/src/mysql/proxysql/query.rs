@@ -167,16 +167,20 @@ fn ordering(table: &Table, names: &[String], name: &str) -> Result<By, String> {
 fn is_met(value: Option<&str>, condition: &StatsCondition) -> bool {
     // A comparison with NULL is not true.
     let Some(value) = value else { return false };
-    let order = || Value::of(Some(value)).cmp(&Value::of(Some(&condition.value)));
-    match condition.operator {
+    condition.values.iter().any(|constant| compares(value, condition.operator, constant))
+}
+
+fn compares(value: &str, operator: Comparison, constant: &str) -> bool {
+    let order = || Value::of(Some(value)).cmp(&Value::of(Some(constant)));
+    match operator {
         Comparison::Equal => order().is_eq(),
         Comparison::Unequal => order().is_ne(),
         Comparison::Less => order().is_lt(),
         Comparison::LessOrEqual => order().is_le(),
         Comparison::Greater => order().is_gt(),
         Comparison::GreaterOrEqual => order().is_ge(),
-        Comparison::Like => is_like(&condition.value, value),
-        Comparison::NotLike => !is_like(&condition.value, value),
+        Comparison::Like => is_like(constant, value),
+        Comparison::NotLike => !is_like(constant, value),
     }
 }
 

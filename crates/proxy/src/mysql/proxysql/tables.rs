@@ -87,11 +87,21 @@ const COMMANDS: &[&str] = &[
 ];
 /// Where the counters of [`COMMANDS`] end, in seconds.
 const COMMAND_ENDS: [f64; 12] = [1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0, 5.0, 10.0, f64::INFINITY];
+/// The version of ProxySQL whose tables these are.
+const VERSION: &str = "2.7.3";
 const PAIRS: &[&str] = &["Variable_Name", "Variable_Value"];
 
 /// Reads a table.
 pub(super) fn read(mysql: &MySql, name: &str) -> Result<Table, String> {
     Ok(match name {
+        // The statement asks for this one alone.
+        "global_variables" => {
+            let version = format!("{VERSION} (Freshet {})", env!("CARGO_PKG_VERSION"));
+            Table {
+                columns: &["variable_name", "variable_value"],
+                rows: vec![row(["admin-version".to_owned(), version])],
+            }
+        }
         "stats_memory_metrics" => Table { columns: PAIRS, rows: pairs(memory(mysql)) },
         "stats_mysql_commands_counters" => Table { columns: COMMANDS, rows: commands(mysql) },
         "stats_mysql_connection_pool" => Table { columns: POOL, rows: vec![pool(mysql)] },
@@ -251,7 +261,8 @@ fn users(mysql: &MySql) -> Vec<Row> {
 }
 
 fn rules(mysql: &MySql) -> Vec<Row> {
-    mysql.rules.shown().into_iter().map(|[number, _, _, matches, _]| row([number, matches])).collect()
+    let in_order = (1..).zip(mysql.rules.matches());
+    in_order.map(|(number, rule): (usize, _)| row([number.to_string(), rule.matches.to_string()])).collect()
 }
 
 fn global(mysql: &MySql) -> Vec<(&'static str, u64)> {

@@ -16,14 +16,15 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSION wait_timeout = 31536000, \
                        SESSION sql_quote_show_create = 1, SESSION sql_select_limit = 18446744073709551615";
 
-/// Errors of the server in a race with DDL: `ER_BAD_DB_ERROR`, `ER_BAD_TABLE_ERROR`, `ER_BAD_FIELD_ERROR`, `ER_NO_SUCH_TABLE`,
-/// `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_VIEW_INVALID`, `ER_TABLE_DEF_CHANGED`.
+/// Errors in a race with DDL: `ER_BAD_DB_ERROR`, `ER_BAD_TABLE_ERROR`, `ER_BAD_FIELD_ERROR`, `ER_NO_SUCH_TABLE`, `ER_LOCK_WAIT_TIMEOUT`,
+/// `ER_LOCK_DEADLOCK`, `ER_VIEW_INVALID`, `ER_TABLE_DEF_CHANGED`.
 const RACES: [u16; 8] = [1049, 1051, 1054, 1146, LOCK_WAIT_TIMEOUT, 1213, 1356, 1412];
 /// `ER_LOCK_WAIT_TIMEOUT`.
 pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
-/// It, and the errors of a statement that exceeds the server's time limit: MariaDB's `ER_STATEMENT_TIMEOUT`, MySQL's `ER_QUERY_TIMEOUT`.
+/// `ER_LOCK_WAIT_TIMEOUT`, and the errors of a statement that exceeds the server's time limit: MariaDB's `ER_STATEMENT_TIMEOUT`, MySQL's
+/// `ER_QUERY_TIMEOUT`.
 const TIMEOUTS: [u16; 3] = [LOCK_WAIT_TIMEOUT, 1969, 3024];
-/// Races that are over when the statement is sent again: `ER_LOCK_DEADLOCK`, `ER_TABLE_DEF_CHANGED`. The others may last.
+/// Races that end when the statement is sent again: `ER_LOCK_DEADLOCK`, `ER_TABLE_DEF_CHANGED`. The others may last.
 const SHORT_RACES: [u16; 2] = [1213, 1412];
 /// Errors with which the server ends the connection: `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's
 /// `ER_CLIENT_INTERACTION_TIMEOUT`.
@@ -32,13 +33,13 @@ const ENDINGS: [u16; 4] = [1053, 1317, 1927, 4031];
 /// Why a service statement has no answer.
 #[derive(Debug, ThisError)]
 pub(crate) enum ServiceError {
-    /// No connection.
+    /// The connection could not be opened.
     #[error("{0}")]
     Connect(#[from] ConnectError),
     /// The statement failed, or the connection did.
     #[error("{0}")]
     Query(#[from] Error),
-    /// There is no change stream, so that the server is not known.
+    /// There is no change stream, so the server is not known.
     #[error("there is no change stream")]
     NoStream,
     /// The connection leads to another server than the change stream.
@@ -47,7 +48,7 @@ pub(crate) enum ServiceError {
     /// The answer does not have the expected form.
     #[error("unexpected answer to {0}")]
     UnexpectedAnswer(&'static str),
-    /// Positions of the binlog start again.
+    /// The positions of the binlog start again.
     #[error("the binlog was begun anew (RESET MASTER)")]
     LogReset,
 }
@@ -58,7 +59,7 @@ impl ServiceError {
         matches!(self, Self::Query(Error::Server(error)) if TIMEOUTS.contains(&error.code))
     }
 
-    /// Whether DDL came between.
+    /// Whether the statement raced with DDL.
     pub(crate) fn is_race(&self) -> bool {
         matches!(self, Self::Query(Error::Server(error)) if RACES.contains(&error.code))
     }
@@ -100,7 +101,7 @@ impl Connection {
         self.query_for(|_| sql).await
     }
 
-    /// The same for a statement that depends on the server's version.
+    /// Runs a statement that depends on the server's version.
     pub(crate) async fn query_for<'a>(
         &mut self,
         sql: impl FnOnce(&ServerVersion) -> &'a str,
@@ -132,7 +133,7 @@ pub(super) async fn open(mysql: &MySql) -> Result<(Client, ServerIdentity), Serv
     Ok((client, identity))
 }
 
-/// A new connection to the upstream's name, and the server that it leads to.
+/// A new connection to the upstream's name, and the identity of its server.
 pub(crate) async fn connect(mysql: &MySql) -> Result<(Client, ServerIdentity), ServiceError> {
     let mut client = Client::connect(&mysql.own.upstream).await?;
     let run = identity::ask(&mut client, ANSWER_TIMEOUT)

@@ -1,7 +1,7 @@
 //! Runs key queries: see [`crate::shared::key_queries`].
 //!
-//! They must see committed rows only, so that no key is missed that a rollback restores. A missing privilege is unlikely: the catalogue contains only
-//! tables that the account may read, and no others are cached.
+//! Key queries must see committed rows only, so that no key is missed that a rollback restores. A missing privilege is unlikely: the catalogue
+//! contains only tables that the account may read, and no others are cached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, keys_ques
 const CONNECTIONS: usize = 2;
 /// Time limit of one key query with its settings.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// In addition to those of every service connection.
+/// Settings in addition to those of every service connection.
 const MANNERS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY";
-/// The server's own limit comes first: MariaDB counts seconds, MySQL milliseconds. The second is for table locks.
+/// The server's own limit comes first: MariaDB counts seconds, MySQL milliseconds. The second setting is for table locks.
 const LIMIT_OF_MARIADB: &str = "SET SESSION max_statement_time = 3, SESSION lock_wait_timeout = 3";
 const LIMIT_OF_MYSQL: &str = "SET SESSION max_execution_time = 3000, SESSION lock_wait_timeout = 3";
 

@@ -2,9 +2,9 @@
 //!
 //! Every [`TICK`], and at once when something waits, the log end is read from the server. Once the stream has passed it, the lease is renewed to the
 //! time of the query. All results that were complete before the query are installed with it: everything that their queries saw was in the binlog by
-//! then. One query serves all waiters; while it runs, further ones wait for the next.
+//! then. One query serves all waiting results. Later ones wait for the next query.
 //!
-//! No commit is left out of the stream: the server sends all its events, so an idle stream is at the log end.
+//! The stream contains every commit: the server sends all its events, so an idle stream is at the log end.
 
 use std::sync::Arc;
 use std::time::Duration;

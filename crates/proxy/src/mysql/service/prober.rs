@@ -1,7 +1,7 @@
 //! Takes visibility proofs while commits wait for one.
 //!
 //! The binlog runs ahead of what new snapshots show: a commit is delivered when it is in the log, and visible a moment later. MariaDB reports the log
-//! position that its snapshots reach, MySQL the set of commits in them. MariaDB collects all its status variables for an answer, so the queries take
+//! position that its snapshots reach, MySQL the set of commits in them. MariaDB collects all its status variables for each answer, so the queries use
 //! a bounded share of the time.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::position;
 use crate::service::once::Once;
 
-/// Pause between queries: within these bounds, this many times the duration of the last query.
+/// The pause between queries is this many times the duration of the last query, within these bounds.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 const PAUSE_FACTOR: u32 = 4;
@@ -51,13 +51,13 @@ async fn prove(mysql: &MySql, connection: &mut Connection) -> Result<(), Service
     let generation = mysql.ends.generation();
     let visible = read_visible(connection).await?;
     let visible = Arc::new(visible);
-    // In this order: once no commit is unproven, later fills have the proof.
+    // The order matters: once no commit is unproven, later fills have the proof.
     mysql.ends.proven(generation, visible.clone());
     mysql.cache.prove(epoch, &visible);
     Ok(())
 }
 
-/// What every later query sees.
+/// The lower bound of what every later query sees.
 pub(super) async fn read_visible(connection: &mut Connection) -> Result<Visible, ServiceError> {
     let rows = connection.query_for(question).await?;
     read(&rows).ok_or(ServiceError::UnexpectedAnswer("what is visible"))

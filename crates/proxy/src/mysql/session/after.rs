@@ -16,8 +16,9 @@ use crate::mysql::session::idle::Command;
 use crate::mysql::session::known::Known;
 use crate::mysql::session::mark::{Makes, Mark};
 use crate::mysql::session::reading::Reading;
+use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::temporaries::may_define_code;
-use crate::mysql::session::track::Written;
+use crate::mysql::session::track::{Written, is_dml};
 use crate::mysql::session::transaction::Answered;
 use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::session::commit_wait::Touched;
@@ -114,6 +115,9 @@ impl Session {
     ) -> Result<(), SessionError> {
         let unread = self.at_hand.unread.clone();
         self.followed(mark, statement, done, was).await;
+        if self.server.pooling.is_some() {
+            self.note_state(*mark, statement, unread.as_deref(), done);
+        }
         if mark.effect >= Effect::Settings && self.sets_unlogged(statement, unread.as_deref()) {
             self.wait_for_catalog().await;
         }
@@ -128,26 +132,30 @@ impl Session {
     fn sets_unlogged(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
         let says = |code: &Code| code.words().any(|word| UNLOGGED.contains(&word));
         statement.is_some_and(|statement| says(statement.query.code()))
-            || statement.and_then(|_| self.server.settings.temporaries.run()).is_some_and(|code| says(code))
+            || statement.and_then(|_| self.server.settings.temporaries.named.run()).is_some_and(|code| says(code))
             || unread.is_some_and(says)
     }
 
     async fn followed(&mut self, mark: &Mark, statement: Option<&Arc<Statement>>, done: &Done, was: Status) {
         let failed = done.error.is_some();
         let told = self.take_told(*mark, done);
-        self.answer.warned = failed || done.warnings > 0;
+        let clears = statement.is_some_and(|statement| self.clears_warnings(statement));
+        self.answer.warned = failed || done.warnings > 0 || self.answer.warned && !clears;
         self.answer.outcome = match (failed, done.cursor) {
             (true, _) => Outcome::Failed,
             (false, true) => Outcome::Cursor,
             (false, false) => Outcome::Plain,
         };
+        if done.prepared.is_none() {
+            self.answer.row_count = RowCount::behind(done);
+        }
         if let Some(status) = done.status {
-            self.status = status.without(OF_ONE_STATEMENT);
+            self.note_status(status.without(OF_ONE_STATEMENT));
         }
         // The rows of a cursor may be read later.
         self.transaction.sure_by = self.transaction.sure_by.filter(|_| !done.cursor);
         let unread = self.at_hand.unread.clone();
-        self.note_temporaries(*mark, statement, failed);
+        self.note_temporaries(*mark, statement, done.error);
         if !mark.keeps_settings {
             self.server.settings.doubt();
         }
@@ -178,6 +186,13 @@ impl Session {
         }
     }
 
+    /// Whether a statement without warnings of its own leaves an empty list of them. MariaDB keeps the list over statements without a table.
+    fn clears_warnings(&self, statement: &Statement) -> bool {
+        let template = &statement.query.template;
+        let has_table = template.names_relations() || is_dml(first_word(&statement.query.text));
+        has_table || !self.server.about.version.is_mariadb && !template.reads_diagnostics()
+    }
+
     /// A statement that may change settings was answered: notes what is known of that without a query. `unread`: the code of a statement that is not
     /// known.
     fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, unread: Option<&Code>, status: Option<Status>) {
@@ -202,7 +217,7 @@ impl Session {
             "set" => self.server.settings.changed_by(text, status),
             // It may run a SET.
             "execute" => {
-                let code = self.server.settings.temporaries.run().cloned();
+                let code = self.server.settings.temporaries.named.run().cloned();
                 self.server.settings.ran(code.as_deref());
             }
             "use" if status.is_some() => {
@@ -239,7 +254,7 @@ impl Session {
     pub(crate) fn logged_in(&mut self) {
         let payload = std::mem::take(&mut self.server.about.ok);
         if let Ok(ok) = OkPacket::parse(&payload, self.server.about.upstream()) {
-            self.status = ok.status.without(OF_ONE_STATEMENT);
+            self.note_status(ok.status.without(OF_ONE_STATEMENT));
             let done = Done { status: Some(ok.status), ..Done::default() };
             self.server.settings.told(&payload, &done, self.server.about.upstream());
         }
@@ -253,7 +268,7 @@ impl Session {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
         let shared = self.shared.clone();
         let mut client = Leg { peer: &mut self.client, sequence: 1 };
-        let (socket, about) = self.server.login();
+        let Some((socket, about)) = self.server.login() else { return Ok(false) };
         let mut upstream = Leg { peer: socket, sequence: 0 };
         let outcome = if let Some(users) = &shared.access.users {
             change_user(&mut client, &mut upstream, users, payload, about.capabilities).await
@@ -283,6 +298,7 @@ impl Session {
                 refusal.put(&mut client);
                 // In any case the server has ended the previous session; its answer says whether the connection continues.
                 self.begin_anew();
+                self.server.keep_connection();
                 self.server.settings.schemas.clear();
                 Ok(matches!(refusal, Refusal::Relay(..)) && shared.access.users.is_none())
             }
@@ -291,6 +307,7 @@ impl Session {
 
     fn changed_user(&mut self, payload: &[u8], ok: Vec<u8>) {
         self.begin_anew();
+        self.server.keep_connection();
         if let Ok(change) = ChangeUser::parse(payload, self.server.about.capabilities) {
             self.server.about.user = String::from_utf8_lossy(change.user).into_owned();
             self.server.settings.use_database(std::str::from_utf8(change.database).ok());

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use freshet_sql::{Code, TraceParent};
-use freshet_types::Catalog;
+use freshet_types::{Catalog, Nanos};
 
 use crate::mysql::session::diagnostics::Counting;
+use crate::mysql::session::source::Source;
 use crate::mysql::session::temporaries::Reading;
+use crate::session::time_limit::TimeLimit;
 
 /// The current command.
 #[derive(Default)]
@@ -15,6 +17,10 @@ pub(super) struct AtHand {
     pub(super) rewritten: Option<Vec<u8>>,
     /// The temporary tables that it may make, if the statement is not known.
     pub(super) unread: Option<Arc<Code>>,
+    /// The answer to the question for the text that it prepares or executes is due.
+    pub(super) source_asked: Option<Source>,
+    /// The code in that text.
+    pub(super) source: Option<Arc<Code>>,
     /// The catalogue before it was sent, if it may run code.
     pub(super) code_before: Option<Arc<Catalog>>,
     /// Parses its words while it is forwarded.
@@ -23,6 +29,10 @@ pub(super) struct AtHand {
     pub(super) counting: Option<Counting>,
     /// The label of the reason for which it passes.
     pub(super) passed_for: &'static str,
+    /// After so long the server is asked to cancel it; None as soon as the time has begun.
+    pub(super) timeout: Option<Nanos>,
+    /// Its time has begun.
+    pub(super) time_limit: Option<TimeLimit>,
     /// The trace that its text names, while there are spans.
     pub(super) trace: Option<TraceParent>,
 }

@@ -7,10 +7,12 @@ use freshet_wire::mysql::response::{Answer, Kind};
 use freshet_sql::{Bracket, Effect};
 use freshet_types::Reason;
 
+use crate::mysql::kills::Kill;
 use crate::mysql::session::diagnostics::Replay;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::mark::Mark;
+use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::{Session, SessionError};
 
@@ -23,8 +25,18 @@ const SHUTDOWN: u8 = 0x08;
 impl Session {
     /// Handles the command at the start of the client's input; false if the session ends.
     pub(crate) async fn command(&mut self, command: Command) -> Result<bool, SessionError> {
-        if self.replay.has_closed() {
-            self.replay.put_closed(self.server.output());
+        if self.replay.has_closed()
+            && let Some(out) = self.server.output()
+        {
+            self.replay.put_closed(out);
+        }
+        match command.code {
+            // A hit needs no connection.
+            Some(code::QUERY) => {}
+            Some(code::QUIT) if !self.server.is_connected() => return Ok(false),
+            Some(code::PROCESS_KILL) if self.process_kill(command).await? => return Ok(true),
+            _ if self.server.is_connected() => {}
+            _ => self.connect().await?,
         }
         match command.code {
             Some(code::QUERY) => self.query(command).await?,
@@ -39,12 +51,15 @@ impl Session {
                 self.about_statement(command).await?;
             }
             Some(code::INIT_DB) => self.init_db(command).await?,
+            Some(code::SET_OPTION) => {
+                self.simple(command, Mark::NOTHING).await?;
+                self.server.keep_connection();
+            }
             Some(code::CHANGE_USER) if command.whole => return self.change_user(command).await,
             Some(code::RESET_CONNECTION) => self.reset_connection(command).await?,
             Some(
                 code::PING
                 | code::STATISTICS
-                | code::SET_OPTION
                 | code::PROCESS_KILL
                 | code::DEBUG
                 | code::FIELD_LIST
@@ -69,15 +84,36 @@ impl Session {
 
     /// Passes a command, whose effects are in the mark.
     pub(crate) async fn simple(&mut self, command: Command, mark: Mark) -> Result<(), SessionError> {
-        let Answer::Packets(kind) = Answer::to(&[command.code.unwrap_or_default()]) else {
+        let number = command.code.unwrap_or_default();
+        let Answer::Packets(kind) = Answer::to(&[number]) else {
             return self.send_command(command).await;
         };
         self.replay_for_transaction(None).await?;
+        if number != code::STATISTICS {
+            // It sets ROW_COUNT(), and leaves the warnings.
+            self.replay_for_warnings().await?;
+            self.replay.overtaken(false);
+        }
         self.before_sending(mark, None);
-        let was = self.status;
+        let (was, row_count) = (self.status, self.answer.row_count);
         self.send_command(command).await?;
         let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;
-        self.after(&mark, None, &done, was).await
+        self.after(&mark, None, &done, was).await?;
+        self.answer.row_count = RowCount::behind_command(number, &done, row_count);
+        Ok(())
+    }
+
+    /// COM_PROCESS_KILL of a session that shares connections; false: it is for the server.
+    async fn process_kill(&mut self, command: Command) -> Result<bool, SessionError> {
+        let packet = command.header.packet_bytes();
+        let bytes = self.client.input.bytes().get(HEADER_BYTES + 1..packet).filter(|_| command.whole);
+        let number = bytes.and_then(|bytes| bytes.first_chunk()).map(|number| u32::from_le_bytes(*number));
+        let Some(number) = number else { return Ok(false) };
+        let is_done = self.kill(Kill { number, query: false }).await?;
+        if is_done {
+            self.client.input.consume(packet);
+        }
+        Ok(is_done)
     }
 
     /// Handles a command with a statement's number.
@@ -137,6 +173,7 @@ impl Session {
         let name = bytes.and_then(|name| std::str::from_utf8(name).ok()).map(str::to_owned);
         let was = self.status;
         self.replay_for_warnings().await?;
+        self.count_before_change().await?;
         self.replay_for_transaction(None).await?;
         self.replay.overtaken(false);
         self.send_command(command).await?;
@@ -156,7 +193,7 @@ impl Session {
             self.begin_anew();
             replay.begin_anew(self.capabilities());
             self.replay = replay;
-            self.status = done.status.unwrap_or(self.status);
+            self.note_status(done.status.unwrap_or(self.status));
             self.transaction.reset(self.autocommits(), self.server.settings.era);
         }
         self.after(&Mark::NOTHING, None, &done, was).await

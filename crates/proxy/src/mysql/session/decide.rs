@@ -90,17 +90,30 @@ impl fill::Execution for Missed<'_> {
 impl Session {
     /// Whether the session may use the cache now.
     pub(crate) fn allowed(&mut self) -> Allowed {
+        let allowed = self.allowed_if_known();
+        let settings = &self.server.settings;
+        if matches!(allowed, Allowed::Pass(_)) {
+            allowed
+        } else if settings.temporaries.may_be_any() {
+            Allowed::Pass(Reason::MayHaveTemporary)
+        } else if settings.one_shot || settings.temporaries.may_set_next() {
+            Allowed::Pass(Reason::InTransaction)
+        } else {
+            allowed
+        }
+    }
+
+    /// The same if all code that the session ran were known.
+    pub(crate) fn allowed_if_known(&mut self) -> Allowed {
         let shared = &self.shared;
         if shared.switches.bypass() {
             return Allowed::Pass(Reason::SwitchedOff);
         }
-        if self.server.settings.temporaries.may_be_any() {
-            return Allowed::Pass(Reason::MayHaveTemporary);
-        }
-        if self.server.settings.locked || self.server.settings.one_shot {
+        let settings = &self.server.settings;
+        if settings.locked {
             return Allowed::Pass(Reason::InTransaction);
         }
-        if let Some(setting) = self.server.settings.watched {
+        if let Some(setting) = settings.watched {
             return Allowed::Pass(Reason::Setting(setting));
         }
         if let Some(reason) = self.transaction.obstacle(shared.settings.faults.hits_after_write) {
@@ -329,7 +342,7 @@ impl Session {
     pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2], reads: bool) {
         // Without autocommit, a read opens a transaction, as the client sees it.
         let is_unseen = !self.autocommits() && !self.status.has(Status::IN_TRANS);
-        self.replay.hit(reads && is_unseen);
+        self.replay.hit(reads, reads && is_unseen);
         let is_open = self.replay.has_opened();
         let status = if is_open { self.status.with(Status::IN_TRANS) } else { self.status };
         let out = self.client.output.buffer();

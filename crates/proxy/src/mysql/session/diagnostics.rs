@@ -14,6 +14,8 @@
 //! A client may close a statement directly after its hit (COM_STMT_CLOSE, which has no answer). As long as the hit may be executed on the server,
 //! that command waits: it is sent after the hit, or once another statement has replaced the hit.
 
+mod elsewhere;
+
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -24,9 +26,11 @@ use freshet_wire::mysql::packet::{self, HEADER_BYTES};
 use freshet_wire::mysql::response::{Done, Kind};
 
 use crate::mysql::session::answer::without_status;
+use crate::mysql::session::diagnostics::elsewhere::Elsewhere;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::known::Allowed;
 use crate::mysql::session::mark::Mark;
+use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::settings::put_query;
 use crate::mysql::session::{Session, SessionError};
 use crate::session::body::FoundRows;
@@ -39,6 +43,9 @@ const KEEP_BYTES: usize = 4 << 10;
 const ROWS_MAX: u32 = 10_000;
 /// Limit of rows that are found again only for their number.
 const FOUND_AGAIN_MAX: u32 = 1_000_000;
+
+/// A statement behind which ROW_COUNT() is 0, and that leaves FOUND_ROWS() as it is.
+const CHANGE_NOTHING: &[u8] = b"SET @@sql_warnings = @@sql_warnings";
 
 /// Errors of a query that was running, whose columns may not have been sent: a subquery with more than one row, a value out of range, a division by
 /// zero, a lock not granted, a deadlock, a KILL, a time-out.
@@ -85,6 +92,7 @@ pub(crate) struct Replay {
     selected: bool,
     /// Numbers of statements that the client has closed, and that may still be executed. The server was not told yet.
     closed: Vec<u32>,
+    elsewhere: Elsewhere,
     /// For the last statement, whether hit or fill: where the number of rows is cached that it counted.
     pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
 }
@@ -106,8 +114,9 @@ impl Counting {
 }
 
 impl Replay {
-    /// A hit is about to be remembered. `opens`: it opens a transaction of which the server does not know.
-    pub(crate) fn hit(&mut self, opens: bool) {
+    /// A hit is about to be remembered. `reads`: it reads tables. `opens`: it opens a transaction of which the server does not know.
+    pub(crate) fn hit(&mut self, reads: bool, opens: bool) {
+        self.elsewhere.reads = reads;
         if opens {
             self.opener = None;
         } else if let Some(kind) = self.kind.filter(|_| self.opened) {
@@ -173,14 +182,15 @@ impl Replay {
         self.command.shrink_to(KEEP_BYTES);
         self.command.extend_from_slice(packet);
         (self.kind, self.rows_only, self.selected) = (Some(kind), false, true);
-        self.displaced = None;
-        (self.found_rows, self.rows) = (None, None);
+        (self.displaced, self.elsewhere.counted, self.elsewhere.ends_without_rows) = (None, None, false);
+        (self.found_rows, self.rows, self.elsewhere.was_executed) = (None, None, false);
     }
 
     /// A hit leaves the number of rows found unchanged, so that of the previous hit remains valid. False if there was none.
     pub(crate) fn keep_rows(&mut self) -> bool {
         let is_there = self.kind.is_some() && !self.command.is_empty();
         self.rows_only &= !is_there;
+        self.elsewhere.ends_without_rows = false;
         is_there
     }
 
@@ -197,7 +207,8 @@ impl Replay {
 
     /// The session is reset. The servers keep the number of rows found, so the number of a hit must be kept, too.
     pub(crate) fn begin_anew(&mut self, capabilities: Capabilities) {
-        let rows = std::mem::take(self).rows;
+        let Self { rows, elsewhere, .. } = std::mem::take(self);
+        self.elsewhere.counted = elsewhere.counted;
         if let Some(rows) = rows {
             self.find_again(rows, capabilities);
         }
@@ -226,8 +237,8 @@ impl Replay {
     /// The server is about to execute something; `counts`: it may count rows.
     pub(crate) fn overtaken(&mut self, counts: bool) {
         self.selected |= counts;
-        self.rows_only = true;
-        self.found_rows = None;
+        (self.rows_only, self.elsewhere.ends_without_rows) = (true, false);
+        (self.found_rows, self.elsewhere.was_executed) = (None, false);
     }
 
     /// The server is about to execute a statement.
@@ -245,6 +256,11 @@ impl Replay {
         let ran = done.error.is_none_or(|error| mariadb && (done.columns > 0 || WHILE_RUNNING.contains(&error)));
         if leaves == Leaves::Rows && ran {
             self.forget_rows();
+            let is_plain = query.selects && done.error.is_none() && done.result_sets == 1;
+            self.elsewhere.counted = u32::try_from(done.rows).ok().filter(|_| is_plain && query.finds().as_answered);
+        }
+        if leaves == Leaves::Either {
+            self.elsewhere.counted = None;
         }
         if leaves == Leaves::Either || leaves == Leaves::Rows && ran {
             self.displaced = None;
@@ -272,7 +288,7 @@ impl Replay {
     pub(crate) fn unknown(&mut self) {
         self.overtaken(false);
         self.selected = true;
-        self.displaced = None;
+        (self.displaced, self.elsewhere.counted) = (None, None);
     }
 
     /// The server has counted other rows since.
@@ -285,18 +301,19 @@ impl Replay {
     }
 
     pub(crate) fn forget(&mut self) {
-        (self.kind, self.opened, self.opener) = (None, false, None);
+        (self.kind, self.opened, self.opener, self.elsewhere.ends_without_rows) = (None, false, None, false);
         self.command.clear();
-        (self.found_rows, self.rows) = (None, None);
+        (self.found_rows, self.rows, self.elsewhere.was_executed) = (None, None, false);
     }
 }
 
 impl Session {
     /// A command is about to be sent whose OK may count the current warnings (COM_INIT_DB, USE and others of MySQL). After a hit there would be none.
     pub(crate) async fn replay_for_warnings(&mut self) -> Result<(), SessionError> {
-        if self.answer.warned && !self.replay.rows_only {
+        if self.answer.warned && self.replay.last_hit().is_some() {
+            let is_kept = self.server.about.version.is_mariadb && !self.replay.is_behind_read();
             self.replay_hit(&[]).await?;
-            self.answer.warned = false;
+            self.answer.warned = is_kept;
         }
         Ok(())
     }
@@ -379,9 +396,18 @@ impl Session {
             put_query(&mut self.replay.command, capabilities, finding(rows).as_bytes());
             kind = Kind::Query;
         }
+        if self.replay.last_hit().is_some() {
+            self.server.settings.temporaries.named.not_behind_set();
+        }
         let last = (std::mem::take(&mut self.replay.command), kind);
         let opener = self.replay.opener.take();
+        let is_zero = self.replay.rows_only && self.answer.row_count == RowCount::Zero;
+        let (rows, ends_without_rows) = (self.replay.rows, is_zero || self.replay.elsewhere.ends_without_rows);
+        // What a fill has counted may be cached with it, on whatever connection.
+        let place = self.replay.found_rows.take().filter(|_| self.replay.elsewhere.was_executed);
         self.replay.forget();
+        self.replay.set_counted(rows);
+        self.replay.found_rows = place;
         for (command, kind) in opener.into_iter().chain([last]) {
             self.server.answer_from = 1;
             self.server.put(&command);
@@ -393,7 +419,13 @@ impl Session {
                 self.status = self.status.with(Status::IN_TRANS);
             }
         }
-        self.replay.put_closed(self.server.output());
+        if ends_without_rows {
+            self.server.put_query(CHANGE_NOTHING);
+            self.answer(Kind::Query, To::Nobody).await?;
+        }
+        if let Some(out) = self.server.output() {
+            self.replay.put_closed(out);
+        }
         Ok(())
     }
 

@@ -21,7 +21,6 @@ use crate::mysql::session::idle::Command;
 use crate::mysql::session::known::{Allowed, Known};
 use crate::mysql::session::mark::Mark;
 use crate::mysql::session::prepared::{Prepared, PreparedUnder};
-use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::text::Decided;
 use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::session::lookup::Decision;
@@ -56,56 +55,6 @@ struct Message<'a> {
 }
 
 impl Session {
-    pub(crate) async fn prepare(&mut self, command: Command) -> Result<(), SessionError> {
-        let text = self.client.input.bytes().get(HEADER_BYTES + 1..command.header.packet_bytes());
-        let text = text.filter(|_| command.whole).map(<[u8]>::to_vec);
-        let statement = match &text {
-            Some(text) => {
-                self.ask_to_read(text, true).await?;
-                let is_known = self.server.settings.reading.tells_names(text);
-                if is_known { self.statement(text) } else { Err(Reason::NotParsed) }
-            }
-            None => Err(Reason::TooLong),
-        };
-        if statement.as_ref().is_ok_and(|statement| self.refuse_by_rule(statement)) {
-            self.server.prepareds.forget_last();
-            self.client.input.consume(command.header.packet_bytes());
-            return Ok(());
-        }
-        self.at_hand.reading = statement.is_err().then(|| Reading::new(self.server.settings.quoting(), 1));
-        if statement.as_ref().map_or(true, |statement| statement.query.template.reads_diagnostics()) {
-            self.replay_hit(text.as_deref().unwrap_or_default()).await?;
-        }
-        self.replay.overtaken(false);
-        let catalog = self.shared.catalog_version();
-        let under = match &self.server.settings.known {
-            Known::Context(context, under) if *under == catalog => PreparedUnder::Context(context.settings),
-            _ => PreparedUnder::Era(self.server.settings.era),
-        };
-        let was = self.status;
-        self.send_command(command).await?;
-        let unread = self.at_hand.reading.take().map(|reading| Arc::new(reading.finish()));
-        let done = self.answer(Kind::Prepare, To::Client { fill: None, impure: false }).await?;
-        match done.prepared {
-            Some(made) if done.error.is_none() => {
-                let (types, parameters) = (None, made.parameters);
-                let (server_knows_types, involved) = (false, false);
-                self.server.prepareds.insert(
-                    made.statement,
-                    Prepared { statement, unread, under, catalog, parameters, types, server_knows_types, involved },
-                );
-                if !self.server.about.version.is_mariadb {
-                    self.server.prepareds.forget_last();
-                }
-            }
-            _ => self.server.prepareds.forget_last(),
-        }
-        if done.error.is_some() {
-            return Ok(()); // nothing was executed
-        }
-        self.after(&Mark::NOTHING, None, &done, was).await
-    }
-
     pub(crate) async fn execute(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
         let Some(statement) =
@@ -226,7 +175,9 @@ impl Session {
         self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
         self.server.answer_from = 1;
         let by_name = self.server.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES);
-        put_nulls(self.server.output(), number, types, (named, by_name));
+        if let Some(out) = self.server.output() {
+            put_nulls(out, number, types, (named, by_name));
+        }
         self.answer(Kind::Execute, To::Nobody).await?;
         Ok(())
     }
@@ -241,6 +192,7 @@ impl Session {
         let mark = self.mark(statement);
         self.before_sending(mark, statement);
         self.replay.overtaken(false);
+        self.replay.lose_count();
         let was = self.status;
         self.tune(statement);
         let packet = command.header.packet_bytes();
@@ -248,6 +200,7 @@ impl Session {
         let bytes = self.client.input.bytes();
         let kind = kind_of(bytes.get(..packet).unwrap_or(bytes));
         self.send_command(command).await?;
+        self.note_timeout(statement.map(|statement| &**statement));
         let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;
         let nothing = unprepared && done.error == Some(UNKNOWN_STATEMENT);
         self.after(if nothing { &Mark::NOTHING } else { &mark }, statement, &done, was).await
@@ -328,12 +281,12 @@ impl Session {
                 break Decision::Fill(Joined(false));
             }
             match self.allowed() {
-                Allowed::Pass(reason) => break Decision::Pass(reason),
-                Allowed::Ask if asked || !self.decide_to_ask(statement) => break Decision::Pass(Reason::CatalogStale),
-                Allowed::Ask => {
-                    self.ask_context().await?;
+                Allowed::Ask | Allowed::Pass(Reason::MayHaveTemporary) if !asked && self.decide_to_ask(statement) => {
+                    self.ask_before(statement).await?;
                     asked = true;
                 }
+                Allowed::Pass(reason) => break Decision::Pass(reason),
+                Allowed::Ask => break Decision::Pass(Reason::CatalogStale),
                 Allowed::Cache(_) if statement.query.skips_look_up() => {
                     break Decision::Pass(Reason::NotAdmitted);
                 }

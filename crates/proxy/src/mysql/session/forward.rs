@@ -120,9 +120,12 @@ impl Session {
     /// Follows the answer to a command that was sent. Its last bytes stay in the client's output.
     pub(crate) async fn answer(&mut self, kind: Kind, to: To<'_>) -> Result<Done, SessionError> {
         self.settle_question().await?;
+        self.settle_source().await?;
         let last_words = std::mem::take(&mut self.server.last_words);
         let refusal = self.settle_owed().await?;
+        self.begin_time_limit();
         let done = self.follow(kind, to).await;
+        self.end_time_limit().await;
         if matches!(done, Err(SessionError::UpstreamEnded)) {
             // It may say why the connection ended.
             self.client.output.put(if refusal.is_empty() { &last_words } else { &refusal });
@@ -145,7 +148,11 @@ impl Session {
                     if let Some(counting) = &mut self.at_hand.counting {
                         counting.keep(bytes);
                     }
-                    self.put_shown(scanned.consumed, &scanned.changes);
+                    let shown = self.before_interruption(&scanned.step, scanned.consumed);
+                    self.put_shown(shown, &scanned.changes);
+                    if shown < scanned.consumed {
+                        self.put_interruption(shown);
+                    }
                 }
                 To::Own(all) if all.len() + bytes.len() > OWN_ANSWER_BYTES_MAX => return Err(SessionError::OwnAnswer),
                 To::Own(all) => all.extend_from_slice(bytes),
@@ -153,6 +160,9 @@ impl Session {
             }
             match scanned.step {
                 Step::Done(done) => {
+                    if !matches!(to, To::Client { .. }) && self.server.pooling.is_some() {
+                        self.answer.warned |= done.error.is_some() || done.warnings > 0;
+                    }
                     self.server.answer_ends(&done);
                     self.server.consume(scanned.consumed);
                     return Ok(done);
@@ -208,7 +218,7 @@ impl Session {
             if self.client.output.is_high() {
                 return Poll::Pending;
             }
-            self.server.socket().poll_receive(cx)
+            self.server.poll_receive(cx)
         })
         .await
         .map_err(SessionError::Io)

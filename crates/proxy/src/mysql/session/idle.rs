@@ -37,6 +37,8 @@ enum Came {
     Something,
     /// The end of the program.
     Drain,
+    /// A KILL of the session, which has no connection at the server.
+    Kill,
 }
 
 impl Session {
@@ -55,11 +57,15 @@ impl Session {
             if self.client.ended {
                 return Ok(None);
             }
-            if matches!(self.wait().await?, Came::Drain) {
+            let (code, state, text) = match self.wait().await? {
+                Came::Something => continue,
                 // ER_SERVER_SHUTDOWN
-                put_error(self.client.output.buffer(), &mut 1, 1053, Some("08S01"), "Server shutdown in progress");
-                return Ok(None);
-            }
+                Came::Drain => (1053, "08S01", "Server shutdown in progress"),
+                // ER_CONNECTION_KILLED of MariaDB
+                Came::Kill => (1927, "70100", "Connection was killed"),
+            };
+            put_error(self.client.output.buffer(), &mut 1, code, Some(state), text);
+            return Ok(None);
         }
     }
 
@@ -77,11 +83,12 @@ impl Session {
 
     /// Forwards messages that the server sends unasked; true if it has ended the connection.
     fn forward_unasked(&mut self) -> bool {
-        let bytes = self.server.received();
+        let Some(server) = self.server.peer() else { return false };
+        let bytes = server.input.bytes();
         let count = bytes.len();
         self.client.output.put(bytes);
-        self.server.consume(count);
-        self.server.has_ended()
+        server.input.consume(count);
+        server.ended
     }
 
     fn is_to_leave(&self) -> bool {
@@ -97,14 +104,21 @@ impl Session {
             if self.is_to_leave() {
                 return Poll::Ready(Ok(Came::Drain));
             }
-            for peer in [self.server.socket(), &mut self.client] {
-                if peer.has_output()
-                    && let Poll::Ready(Err(error)) = peer.poll_send(cx)
-                {
-                    return Poll::Ready(Err(error));
-                }
+            if self.server.pooling.is_some() && self.server.link.is_killed() {
+                return Poll::Ready(Ok(Came::Kill));
             }
-            if let Poll::Ready(received) = self.server.socket().poll_receive(cx) {
+            if let Some(server) = self.server.peer()
+                && server.has_output()
+                && let Poll::Ready(Err(error)) = server.poll_send(cx)
+            {
+                return Poll::Ready(Err(error));
+            }
+            if self.client.has_output()
+                && let Poll::Ready(Err(error)) = self.client.poll_send(cx)
+            {
+                return Poll::Ready(Err(error));
+            }
+            if let Poll::Ready(received) = self.server.poll_receive(cx) {
                 return Poll::Ready(received.map(|()| Came::Something));
             }
             self.client.poll_receive(cx).map_ok(|()| Came::Something)
@@ -115,7 +129,9 @@ impl Session {
     /// Sends the last messages to both sides.
     pub(crate) async fn farewell(&mut self) -> io::Result<()> {
         let end = async {
-            let _ = self.server.socket().flush().await;
+            if let Some(server) = self.server.peer() {
+                let _ = server.flush().await;
+            }
             self.client.flush().await?;
             self.client.shut_down().await
         };
@@ -124,15 +140,17 @@ impl Session {
 
     /// The session cannot interpret the messages any more: bytes are forwarded both ways until one side ends.
     pub(crate) async fn raw(&mut self) -> Result<(), SessionError> {
+        let client = &mut self.client;
+        let Some(server) = self.server.peer() else { return Ok(()) };
         loop {
-            move_bytes(&mut self.client, self.server.socket());
-            move_bytes(self.server.socket(), &mut self.client);
-            if self.server.has_ended() || (self.client.ended && !self.server.socket().has_output()) {
+            move_bytes(client, server);
+            move_bytes(server, client);
+            if server.ended || (client.ended && !server.has_output()) {
                 return Ok(());
             }
             std::future::poll_fn(|cx| {
                 let mut progress = false;
-                for peer in [self.server.socket(), &mut self.client] {
+                for peer in [&mut *server, &mut *client] {
                     if peer.has_output()
                         && let Poll::Ready(sent) = peer.poll_send(cx)
                     {
@@ -140,8 +158,8 @@ impl Session {
                         progress = true;
                     }
                 }
-                let (upstream_high, client_high) = (self.server.is_high(), self.client.output.is_high());
-                for (peer, high) in [(self.server.socket(), client_high), (&mut self.client, upstream_high)] {
+                let (upstream_high, client_high) = (server.output.is_high(), client.output.is_high());
+                for (peer, high) in [(&mut *server, client_high), (&mut *client, upstream_high)] {
                     if !high && let Poll::Ready(received) = peer.poll_receive(cx) {
                         received?;
                         progress = true;

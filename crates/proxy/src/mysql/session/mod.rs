@@ -7,17 +7,20 @@
 //! |---|---|---|
 //! | log in | [`crate::mysql::login`] | connects upstream, relays the login |
 //! | next command | here | watches both sides; what the client sends ahead waits its turn |
-//! | command | `command`, `text`, `execute` | hit, fill, or pass |
+//! | command | `command`, `text`, `prepare`, `execute` | hit, fill, or pass |
 //! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit (with [`crate::session`]) |
+//! | ask | `settings`, `source`, `counters` | Freshet's own questions: for the context; for the text that PREPARE reads; for what unknown code has done |
 //! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
+//! | share connections | `pooling`, `check_out`, `state_left`, `killing` | in transaction mode: gives the server connection back at rest, and takes one again |
 //! | after | `after`, `track`, `temporaries`, `waiting` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::session::commit_wait`]) |
 //!
 //! Its parts, which know nothing of the session:
 //!
 //! | part | where | has |
 //! |---|---|---|
-//! | server connection | `server_connection` | the server's socket, what is prepared there, the context: which settings are in force there |
+//! | server's side | `server_connection` | the server connection, of which a session may be without; what is prepared there, the context: which settings are in force there |
+//! | label, pins | `label`, `pin` | in transaction mode: the settings that go to another connection, and what does not |
 //! | transaction | `transaction` | the open block, and what it may have written to |
 //! | watermark | `watermark` | how new the next answers must be |
 //! | definitions | `definitions` | whether others, and the session itself, must reckon with what it has defined |
@@ -30,7 +33,11 @@
 pub(crate) mod after;
 mod answer;
 mod at_hand;
+mod check_out;
 mod command;
+mod connection;
+mod counted;
+mod counters;
 mod decide;
 mod definitions;
 pub(crate) mod diagnostics;
@@ -38,19 +45,29 @@ mod execute;
 mod execution;
 mod forward;
 mod idle;
+mod killing;
 mod known;
+mod label;
 mod mark;
 mod moving;
 mod named;
 mod observe;
+mod pin;
 mod polled;
+pub(crate) mod pooling;
+mod prepare;
 mod prepared;
 pub(crate) mod reading;
+mod refusal;
+mod row_count;
 mod server_connection;
 mod settings;
 mod shown;
+mod source;
+mod state_left;
 mod temporaries;
 mod text;
+mod time_limit;
 pub(crate) mod track;
 mod transaction;
 mod waiting;
@@ -69,9 +86,12 @@ use crate::latency::Took;
 use crate::mysql::MySql;
 use crate::mysql::login::{Admitted, admit};
 use crate::mysql::session::at_hand::AtHand;
+pub(crate) use crate::mysql::session::connection::ServerConnection;
 use crate::mysql::session::definitions::Definitions;
 use crate::mysql::session::diagnostics::Replay;
-use crate::mysql::session::server_connection::ServerConnection;
+use crate::mysql::session::pooling::Pooling;
+use crate::mysql::session::row_count::RowCount;
+use crate::mysql::session::server_connection::ServerSide;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::TransactionState;
 use crate::mysql::session::watermark::SessionWatermark;
@@ -98,6 +118,9 @@ pub(crate) enum SessionError {
     /// The client ended the connection within a command.
     #[error("the client ended the connection within a command")]
     ClientEnded,
+    /// There is no connection for it; the client has been told.
+    #[error("there is no server connection for the session")]
+    NoConnection,
     /// An answer to a statement of Freshet's own is too large.
     #[error("an own statement's answer is too large")]
     OwnAnswer,
@@ -117,9 +140,10 @@ enum Outcome {
 /// The server's last answer.
 #[derive(Debug, Default)]
 struct LastAnswer {
-    /// It was an error, or had warnings.
+    /// The server's list of warnings may not be empty: it, or an earlier one, was an error or had warnings.
     warned: bool,
     outcome: Outcome,
+    row_count: RowCount,
 }
 
 /// A session.
@@ -127,7 +151,7 @@ struct Session {
     shared: Arc<MySql>,
     worker: usize,
     client: Peer,
-    server: ServerConnection,
+    server: ServerSide,
     /// The session's state as the server last reported it.
     status: Status,
     transaction: TransactionState,
@@ -163,9 +187,11 @@ pub(crate) async fn serve(socket: Incoming, shared: Arc<MySql>, worker: usize) {
 async fn converse(admitted: Admitted, shared: &Arc<MySql>, worker: usize) -> Result<(), SessionError> {
     let listed = shared.sessions.begin(about(&admitted));
     let _woken = shared.switches.enlist().await;
+    listed.link.enlist().await;
     let mut session = Session::new(admitted, shared.clone(), (worker, listed.link.clone()));
     let ended = session.run().await;
     session.answered();
+    session.leave_pool();
     // What is in the output is the client's, whatever ended the session.
     let _ = session.farewell().await;
     ended
@@ -186,12 +212,20 @@ fn about(admitted: &Admitted) -> About {
 
 impl Session {
     fn new(admitted: Admitted, shared: Arc<MySql>, (worker, link): (usize, Arc<Link>)) -> Self {
-        let Admitted { client, upstream, about } = admitted;
+        let Admitted { client, upstream, about, thread, account } = admitted;
+        let connection = ServerConnection::new(upstream, thread);
+        let (connection, pooling) = match account {
+            None => (Some(connection), None),
+            Some(account) => {
+                let (connection, pooling) = Pooling::begin(account, &about, (connection, &link), &shared);
+                (connection, Some(Box::new(pooling)))
+            }
+        };
         let mut session = Self {
             shared,
             worker,
             client,
-            server: ServerConnection::new(upstream, about, link),
+            server: ServerSide::new(connection, about, link),
             status: Status::AUTOCOMMIT,
             transaction: TransactionState::default(),
             track: Track::default(),
@@ -204,17 +238,22 @@ impl Session {
             key: Vec::with_capacity(256),
             last: Last::default(),
         };
+        session.server.pooling = pooling;
         session.logged_in();
         session
     }
 
     async fn run(&mut self) -> Result<(), SessionError> {
-        while let Some(command) = self.next_command().await? {
+        loop {
+            // In a box of its own: hits of other sessions do not pay for it.
+            if self.server.pooling.is_some() {
+                Box::pin(self.rest()).await?;
+            }
+            let Some(command) = self.next_command().await? else { return Ok(()) };
             if !self.command(command).await? {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     fn now(&self) -> Nanos {
@@ -225,10 +264,16 @@ impl Session {
         self.server.about.capabilities
     }
 
+    /// The server has said what state the session is in.
+    fn note_status(&mut self, status: Status) {
+        self.status = status;
+        self.server.link.note_transaction(status.has(Status::IN_TRANS));
+    }
+
     /// The server has answered a statement.
     fn answered(&mut self) {
         self.server.link.end_running();
-        let from_server = self.server.socket().traffic;
+        let from_server = self.server.traffic();
         self.server.link.note_traffic(self.client.traffic, from_server);
     }
 

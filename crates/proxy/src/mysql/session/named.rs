@@ -1,71 +1,144 @@
-//! Statements that are prepared by name, in SQL: what EXECUTE runs is known if its text was a constant.
+//! Statements that are prepared by name, in SQL: what EXECUTE runs is known if the text that was prepared is.
 //!
-//! That is the case in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`; likewise in EXECUTE IMMEDIATE.
-//! Other statements are unknown. Code that may prepare a statement in another way counts as making any temporary table.
+//! That is a constant in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`; likewise in EXECUTE IMMEDIATE.
+//! For other variables the server is asked ([`super::source`]). Other statements are unknown. Code that may prepare a statement in another way counts
+//! as unknown code: it may also give known names other texts.
 
 use std::sync::Arc;
 
 use freshet_sql::{Code, LiteralKind, Modes, Quoting};
 
+use crate::mysql::session::source::Source;
 use crate::statement::registry::Statement;
 
 /// Limit of statements remembered for a session.
 const NAMED_MAX: usize = 256;
+/// The error that no statement has this name.
+const UNKNOWN_STATEMENT: u16 = 1243;
 
 /// The statements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
-    statements: Vec<(Box<str>, Arc<Code>)>,
+    /// None: its text is not known.
+    statements: Vec<(Box<str>, Option<Arc<Code>>)>,
+    /// There may be statements with other names.
+    more: bool,
     /// The variable that the last statement has set to a string constant, and the code in that string.
     variable: Option<(Box<str>, Arc<Code>)>,
+    /// The last statement has set something.
+    behind_set: bool,
     /// The code that the last statement has run, if it is an EXECUTE and the code is known.
     run: Option<Arc<Code>>,
 }
 
 impl Named {
-    /// A statement was answered, whose texts are read in this way.
-    pub(crate) fn sent(&mut self, statement: &Statement, quoting: Quoting) {
-        self.run = self.executed(statement, quoting);
+    /// Any name may stand for any text from now on, and any variable may have any value.
+    pub(crate) fn forget(&mut self) {
+        self.statements.clear();
+        self.more = true;
+        self.variable = None;
+    }
+
+    /// The text for which to ask before this statement, which prepares or executes it.
+    pub(crate) fn source_of(&self, statement: &Statement) -> Option<Source> {
+        if !begins(statement, "prepare ") && !begins(statement, "execute ") {
+            return None;
+        }
+        let words = words(statement);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (variable, is_executed) = match words.as_slice() {
+            ["prepare", name, "from", source] if is_name(name) => (*source, false),
+            ["execute", "immediate", source, using @ ..] if takes_variables(using) && self.behind_set => {
+                (*source, true)
+            }
+            _ => return None,
+        };
+        let letters = variable.strip_prefix('@').filter(|letters| !letters.is_empty() && is_name(letters));
+        let is_known = self.variable.as_ref().is_some_and(|(known, _)| **known == *variable);
+        letters.filter(|_| !is_known).map(|_| Source { variable: variable.into(), is_executed })
+    }
+
+    /// The server has executed something that is not the client's last statement.
+    pub(crate) fn not_behind_set(&mut self) {
+        self.behind_set = false;
+    }
+
+    /// An unknown statement was answered. `has_effect`: it may prepare others, and set variables.
+    pub(crate) fn sent_unknown(&mut self, has_effect: bool) {
+        (self.run, self.behind_set) = (None, false);
+        if has_effect {
+            self.forget();
+        }
+    }
+
+    /// A statement was answered, whose texts are read in this way. `source`: the code for which the server was asked before it. `error`: it failed.
+    pub(crate) fn sent(
+        &mut self,
+        statement: &Statement,
+        quoting: Quoting,
+        source: Option<Arc<Code>>,
+        error: Option<u16>,
+    ) {
+        self.run = self.executed(statement, quoting, source.as_ref(), error);
         let variable = self.variable.take();
-        let begins =
-            |word: &str| statement.query.text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
-        let words = if begins("set") || begins("prepare") { words(statement) } else { Vec::new() };
+        let sets = begins(statement, "set ");
+        let is_single = statement.query.code().single().is_some();
+        self.behind_set = sets && is_single && error.is_none() && !begins(statement, "set statement ");
+        let is_followed = sets || ["prepare ", "deallocate ", "drop "].iter().any(|word| begins(statement, word));
+        let words = if is_followed { words(statement) } else { Vec::new() };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["set", variable, "=", "$1"] if variable.starts_with('@') && !variable.starts_with("@@") => {
                 self.variable = code(statement, quoting).map(|code| ((*variable).into(), code));
             }
-            ["prepare", name, "from", source] if is_name(name) => {
-                let known = if *source == "$1" {
+            ["deallocate" | "drop", "prepare", name] if is_name(name) => {
+                self.statements.retain(|(other, _)| error.is_some() || **other != **name);
+            }
+            // No statement has the name now; the code of an earlier one does no harm.
+            ["prepare", ..] if error.is_some() => {}
+            ["prepare", name, "from", from] if is_name(name) => {
+                let known = if *from == "$1" {
                     code(statement, quoting)
                 } else {
-                    variable.filter(|(variable, _)| **variable == **source).map(|(_, code)| code)
+                    source.or_else(|| variable.filter(|(variable, _)| **variable == **from).map(|(_, code)| code))
                 };
-                self.statements.retain(|(other, _)| **other != **name);
-                let known = known.filter(|_| self.statements.len() < NAMED_MAX);
-                self.statements.extend(known.map(|code| ((*name).into(), code)));
+                self.prepared(name, known);
             }
-            // Several statements in one text.
-            _ if !self.statements.is_empty() && statement.query.code().words().any(|word| word == "prepare") => {
-                self.statements.clear();
-            }
+            // In another form, or one of several statements in one text.
+            _ if statement.query.code().words().any(|word| word == "prepare") => self.forget(),
             _ => {}
         }
     }
 
-    /// The code that EXECUTE runs, as far as it is known.
-    pub(crate) fn executed(&self, statement: &Statement, quoting: Quoting) -> Option<Arc<Code>> {
-        if !statement.query.text.get(..8).is_some_and(|word| word.eq_ignore_ascii_case("execute ")) {
+    fn prepared(&mut self, name: &str, code: Option<Arc<Code>>) {
+        self.statements.retain(|(other, _)| **other != *name);
+        if self.statements.len() < NAMED_MAX {
+            self.statements.push((name.into(), code));
+        } else {
+            self.more = true;
+        }
+    }
+
+    /// The code that EXECUTE runs, as far as it is known. `source` and `error` as in [`Self::sent`].
+    fn executed(
+        &self,
+        statement: &Statement,
+        quoting: Quoting,
+        source: Option<&Arc<Code>>,
+        error: Option<u16>,
+    ) -> Option<Arc<Code>> {
+        if !begins(statement, "execute ") {
             return None;
         }
         let words = words(statement);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
-            ["execute", "immediate", source, using @ ..] if takes_variables(using) => {
-                let variable = self.variable.as_ref().filter(|(variable, _)| **variable == **source);
-                if *source == "$1" { code(statement, quoting) } else { variable.map(|(_, code)| code.clone()) }
+            ["execute", "immediate", "$1", using @ ..] if takes_variables(using) => code(statement, quoting),
+            ["execute", "immediate", from, using @ ..] if takes_variables(using) => {
+                let variable = self.variable.as_ref().filter(|(variable, _)| **variable == **from);
+                source.or_else(|| variable.map(|(_, code)| code)).cloned()
             }
-            ["execute", name, using @ ..] if is_name(name) && takes_variables(using) => self.of(name),
+            ["execute", name, using @ ..] if is_name(name) && takes_variables(using) => self.of(name, error),
             _ => None,
         }
     }
@@ -75,9 +148,19 @@ impl Named {
         self.run.as_ref()
     }
 
-    fn of(&self, name: &str) -> Option<Arc<Code>> {
-        self.statements.iter().find(|(other, _)| **other == *name).map(|(_, code)| code.clone())
+    fn of(&self, name: &str, error: Option<u16>) -> Option<Arc<Code>> {
+        match self.statements.iter().find(|(other, _)| **other == *name) {
+            Some((_, code)) => code.clone(),
+            // It has run nothing.
+            None if !self.more && error == Some(UNKNOWN_STATEMENT) => Some(Arc::default()),
+            None => None,
+        }
     }
+}
+
+/// Whether a statement begins with this word.
+pub(crate) fn begins(statement: &Statement, word: &str) -> bool {
+    statement.query.text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
 }
 
 /// The words of a short statement whose names have no blanks, in lower case.

@@ -1,5 +1,7 @@
 //! What the query log and the spans are told of a statement, and the trace that its comment names.
 
+use std::borrow::Cow;
+
 use freshet_sql::TraceParent;
 use freshet_types::Dialect;
 
@@ -18,15 +20,17 @@ impl Session {
             Who { id: self.server.link.id, user, database, address: self.client.socket().peer_ip() }
         };
         let dialect = if about.version.is_mariadb { Dialect::MariaDb } else { Dialect::MySql };
-        self.shared.observe(answered, dialect, who);
+        let by_rule = self.shared.logs_by_rule(answered.query, &self.server.who());
+        self.shared.observe(answered, dialect, by_rule, who);
     }
 
-    /// The text of the command at hand has comments around it, which may name its trace.
+    /// The text of the command at hand has comments around it, which may name its trace. Returns the text by which the statement is known.
     #[cold]
     #[inline(never)]
-    pub(crate) fn note_comments(&mut self, text: &[u8], bare: &[u8]) {
+    pub(crate) fn note_comments<'t>(&mut self, text: &'t [u8], bare: &'t [u8]) -> Cow<'t, [u8]> {
         if self.shared.settings.traces.are_on() {
             self.at_hand.trace = TraceParent::of(text, bare);
         }
+        self.shared.known_text(text, bare)
     }
 }

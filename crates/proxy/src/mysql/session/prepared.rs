@@ -70,6 +70,11 @@ impl Prepareds {
         !self.more
     }
 
+    /// Whether the server has none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.by_number.is_empty() && !self.more
+    }
+
     /// A prepare failed: there is no last statement.
     pub(crate) fn forget_last(&mut self) {
         self.last = None;

@@ -1,29 +1,34 @@
-//! The connection to the database that belongs to a session.
+//! The server's side of a session, and the connection on which the session reaches it.
 //!
-//! It owns the socket and what is known of the server's side: what was agreed at login, the prepared statements, and the settings in force. The
-//! session has it in one field and reaches the server only through it, so that this state is always used together with the socket that it describes.
+//! [`ServerSide`] belongs to the session: what was agreed at login, the prepared statements, and the settings in force. [`ServerConnection`] is the
+//! socket. With transaction pooling a session may be without one (see [`super::pooling`]): then nothing can be received, and nothing may be sent.
 
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use freshet_wire::mysql::response::Done;
 
 use crate::mysql::login::About;
+use crate::mysql::session::connection::ServerConnection;
 use crate::mysql::session::execution::key_capabilities;
 use crate::mysql::session::known::Known;
+use crate::mysql::session::pooling::Pooling;
 use crate::mysql::session::prepared::Prepareds;
 use crate::mysql::session::settings::{Settings, put_query};
+use crate::mysql::session::temporaries::Temporaries;
 use crate::peer::Peer;
 use crate::rules::Who;
 use crate::server::sessions::Link;
 use crate::shared::Shared;
 use crate::statement::registry::Tracking;
 
-/// A connection to the database.
-pub(super) struct ServerConnection {
-    socket: Peer,
-    /// The server reads nothing more.
-    deaf: bool,
+/// The server's side of a session.
+pub(super) struct ServerSide {
+    /// None: the session needs none at present.
+    pub(super) connection: Option<ServerConnection>,
+    /// Bytes that have come on earlier connections.
+    earlier_traffic: u64,
     /// The facts from the login; the user and the plugin change with COM_CHANGE_USER.
     pub(super) about: About,
     /// The session's entry in the list of sessions.
@@ -34,34 +39,74 @@ pub(super) struct ServerConnection {
     pub(super) prepareds: Prepareds,
     /// The settings in force there.
     pub(super) settings: Settings,
-    /// Whether the server reports the session's commits.
-    pub(super) tracking: Tracking,
+    /// None: the session has its connection to its end.
+    pub(super) pooling: Option<Box<Pooling>>,
     /// The number of the first packet of the answer to the current command.
     pub(super) answer_from: u8,
     /// The server's error for a query of Freshet's own: its last message, if it ends the connection.
     pub(super) last_words: Vec<u8>,
 }
 
-impl ServerConnection {
-    /// A connection after a login.
-    pub(super) fn new(socket: Peer, about: About, link: Arc<Link>) -> Self {
-        Self {
-            socket,
-            deaf: false,
+impl ServerSide {
+    /// The state after a login.
+    pub(super) fn new(connection: Option<ServerConnection>, about: About, link: Arc<Link>) -> Self {
+        let mut side = Self {
+            connection,
+            earlier_traffic: 0,
             shaping: key_capabilities(about.capabilities),
             prepareds: Prepareds::default(),
             settings: Settings::new(&about),
-            tracking: Tracking::default(),
+            pooling: None,
             answer_from: 1,
             last_words: Vec::new(),
             about,
             link,
-        }
+        };
+        side.settings.temporaries = Temporaries::since(side.consumed());
+        side
     }
 
     /// The socket, for the loops that wait for both sides.
-    pub(super) fn socket(&mut self) -> &mut Peer {
-        &mut self.socket
+    pub(super) fn peer(&mut self) -> Option<&mut Peer> {
+        self.connection.as_mut().map(|connection| &mut connection.peer)
+    }
+
+    /// The connection is another user's now, and stays with the session.
+    pub(super) fn keep_connection(&mut self) {
+        if let Some(pooling) = &mut self.pooling {
+            pooling.keep();
+        }
+    }
+
+    /// Takes the connection away.
+    pub(super) fn disconnect(&mut self) -> Option<ServerConnection> {
+        let mut connection = self.connection.take()?;
+        let received = std::mem::take(&mut connection.peer.traffic);
+        self.earlier_traffic += received;
+        connection.earlier_received += received;
+        connection.facts.counted = self.settings.temporaries.take_counted();
+        Some(connection)
+    }
+
+    /// Whether the session has a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Whether the server reports the session's commits on this connection.
+    pub(super) fn tracking(&self) -> Tracking {
+        self.connection.as_ref().map_or(Tracking::Off, |connection| connection.tracking)
+    }
+
+    pub(super) fn set_tracking(&mut self, tracking: Tracking) {
+        if let Some(connection) = &mut self.connection {
+            connection.tracking = tracking;
+        }
+    }
+
+    /// Bytes that have come from the server.
+    pub(super) fn traffic(&self) -> u64 {
+        self.earlier_traffic + self.connection.as_ref().map_or(0, |connection| connection.peer.traffic)
     }
 
     /// The user and the application of this connection, for the rules.
@@ -78,7 +123,7 @@ impl ServerConnection {
     /// Makes the context the one for the rules in force.
     pub(super) fn follow_rules(&mut self, shared: &Shared) {
         if let Known::Context(context, _) = &self.settings.known
-            && context.rules != shared.rules.generation()
+            && context.rules != shared.rules.of_contexts()
         {
             self.come_under_rules(shared);
         }
@@ -94,70 +139,95 @@ impl ServerConnection {
     }
 
     /// The socket and the facts from the login, for another login.
-    pub(super) fn login(&mut self) -> (&mut Peer, &mut About) {
-        (&mut self.socket, &mut self.about)
+    pub(super) fn login(&mut self) -> Option<(&mut Peer, &mut About)> {
+        self.connection.as_mut().map(|connection| (&mut connection.peer, &mut self.about))
     }
 
     /// Received bytes that are not consumed.
     pub(super) fn received(&self) -> &[u8] {
-        self.socket.input.bytes()
+        self.connection.as_ref().map_or(&[], |connection| connection.peer.input.bytes())
     }
 
     pub(super) fn consume(&mut self, count: usize) {
-        self.socket.input.consume(count);
+        if let Some(peer) = self.peer() {
+            peer.input.consume(count);
+        }
     }
 
-    /// The output buffer, to append to.
+    /// The number of bytes that have come on this connection and are consumed.
+    pub(super) fn consumed(&self) -> u64 {
+        self.connection.as_ref().map_or(0, ServerConnection::consumed)
+    }
+
+    /// Appends to the output.
     pub(super) fn put(&mut self, bytes: &[u8]) {
-        self.socket.output.put(bytes);
+        if let Some(output) = self.output() {
+            output.extend_from_slice(bytes);
+        }
     }
 
     /// Appends a COM_QUERY of Freshet's own.
     pub(super) fn put_query(&mut self, sql: &[u8]) {
         self.answer_from = 1;
-        put_query(self.socket.output.buffer(), self.about.capabilities, sql);
+        let sets = self.is_connected() && sql.starts_with(b"SET ");
+        self.settings.temporaries.counted.known_sets += u64::from(sets);
+        let capabilities = self.about.capabilities;
+        if let Some(output) = self.output() {
+            put_query(output, capabilities, sql);
+        }
     }
 
     /// The output.
-    pub(super) fn output(&mut self) -> &mut Vec<u8> {
-        self.socket.output.buffer()
+    pub(super) fn output(&mut self) -> Option<&mut Vec<u8>> {
+        self.peer().map(|peer| peer.output.buffer())
     }
 
     /// Whether the output has reached its limit.
     pub(super) fn is_high(&self) -> bool {
-        self.socket.output.is_high()
+        self.connection.as_ref().is_some_and(|connection| connection.peer.output.is_high())
     }
 
-    /// Whether the server has closed its direction.
+    /// Whether the server has closed its direction, or there is no connection: nothing more can be received.
     pub(super) fn has_ended(&self) -> bool {
-        self.socket.ended
+        self.connection.as_ref().is_none_or(|connection| connection.peer.ended)
     }
 
     /// The server reads nothing more. Its earlier messages are still to be read.
     pub(super) fn is_deaf(&self) -> bool {
-        self.deaf
+        self.connection.as_ref().is_none_or(|connection| connection.deaf)
     }
 
     /// Sends the output, as far as the server reads it.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) {
-        if self.socket.has_output()
-            && let Poll::Ready(Err(_)) = self.socket.poll_send(cx)
+        if let Some(ServerConnection { peer, deaf, .. }) = &mut self.connection
+            && peer.has_output()
+            && let Poll::Ready(Err(_)) = peer.poll_send(cx)
         {
-            self.deaf = true;
-            self.socket.output.buffer().clear();
+            *deaf = true;
+            peer.output.buffer().clear();
         }
+    }
+
+    /// Receives once if there is space.
+    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.peer().map_or(Poll::Pending, |peer| peer.poll_receive(cx))
     }
 
     /// An answer ends in the received bytes: notes what its last packet says of the settings.
     pub(super) fn answer_ends(&mut self, done: &Done) {
-        let last = self.socket.input.bytes().get(done.last.clone()).unwrap_or_default();
+        let received = self.connection.as_ref().map_or(&[][..], |connection| connection.peer.input.bytes());
+        let last = received.get(done.last.clone()).unwrap_or_default();
         self.settings.told(last, done, self.about.upstream());
     }
 
     /// The server has reset the session.
     pub(super) fn begin_anew(&mut self) {
         self.settings.reset();
-        self.tracking = Tracking::default();
+        self.settings.temporaries = Temporaries::since(self.consumed());
+        self.set_tracking(Tracking::default());
         self.prepareds.clear();
+        if let Some(pooling) = &mut self.pooling {
+            pooling.begin_anew();
+        }
     }
 }

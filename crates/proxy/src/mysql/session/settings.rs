@@ -20,6 +20,7 @@ use freshet_wire::mysql::{command, result};
 
 use crate::mysql::login::About;
 use crate::mysql::question::{Answer, Level, question, take_found_rows, take_server};
+use crate::mysql::session::counted::Counts;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::known::{Allowed, Known};
 use crate::mysql::session::reading::{Readable, Reading, without_comments};
@@ -69,9 +70,9 @@ pub(crate) struct Settings {
     /// Only statements that open a session were sent so far: settings and the beginning of a transaction.
     pub(crate) opening: bool,
     /// The server that this connection leads to.
-    server: Option<ServerIdentity>,
+    pub(super) server: Option<ServerIdentity>,
     /// Which of the stream's identities `server` was compared with ([`Shared::identities`]), and the result.
-    compared: Option<(u64, Result<(), Reason>)>,
+    pub(super) compared: Option<(u64, Result<(), Reason>)>,
 }
 
 impl Settings {
@@ -102,6 +103,13 @@ impl Settings {
         self.known = Known::Nothing;
     }
 
+    /// The session continues on a connection where it is not known to have the same settings: those of its group may have been read before a change
+    /// of global ones.
+    pub(super) fn begin_on_another_connection(&mut self) {
+        self.doubt();
+        self.reading = Reading::default();
+    }
+
     /// The state after COM_RESET_CONNECTION.
     pub(crate) fn reset(&mut self) {
         self.doubt();
@@ -109,7 +117,6 @@ impl Settings {
         self.watched = None;
         self.sets_clock = false;
         self.reading = Reading::default();
-        self.temporaries = Temporaries::default();
     }
 
     /// The default database has changed.
@@ -194,12 +201,34 @@ impl Settings {
         }
         self.schemas.clear();
         let words = code.map(words).filter(|words| !words.contains("prepare") && !words.contains("execute"));
-        // Unknown code may do all of it.
-        let says = |word: &str| words.as_ref().is_none_or(|words| words.contains(word));
-        self.one_shot |= words.is_none() || code.is_some_and(Code::sets_next_transaction);
-        self.locked |= words.as_ref().is_none_or(locks_tables);
-        self.watched = self.watched.or_else(|| WATCHING.into_iter().find(|name| says(name)));
-        self.sets_clock |= says("timestamp");
+        let (Some(code), Some(words)) = (code, words) else {
+            // The counters will show whether it may have.
+            self.one_shot = true;
+            if !self.temporaries.ran_unknown() {
+                self.locked = true;
+                self.doubt_variables();
+            }
+            return;
+        };
+        self.one_shot |= code.sets_next_transaction();
+        self.locked |= locks_tables(&words);
+        self.watched = self.watched.or_else(|| WATCHING.into_iter().find(|name| words.contains(name)));
+        self.sets_clock |= words.contains("timestamp");
+    }
+
+    /// Any variable may be set.
+    fn doubt_variables(&mut self) {
+        self.watched = self.watched.or(WATCHING.first().copied());
+        self.sets_clock = true;
+    }
+
+    /// The server has shown its counters: see [`Temporaries::counted`].
+    pub(crate) fn counted(&mut self, counts: Option<Counts>, received: u64) {
+        let may_have = self.temporaries.counted(counts, received);
+        self.locked |= may_have.locked;
+        if may_have.set {
+            self.doubt_variables();
+        }
     }
 
     /// The same for several statements in one text, whose SET statements [`Self::changed_by`] finds.
@@ -252,6 +281,7 @@ impl Session {
 
     /// Takes the answer, if one is due.
     pub(crate) async fn settle_question(&mut self) -> Result<(), SessionError> {
+        self.settle_insert_id().await?;
         let Some(Asked { with_server, under }) = self.server.settings.asked.take() else { return Ok(()) };
         let mut said = self.hear().await?;
         self.replay.displaced = said.as_mut().and_then(|said| take_found_rows(&mut said.row));
@@ -292,8 +322,8 @@ impl Session {
         self.status.has(Status::AUTOCOMMIT) && self.server.settings.autocommits() != Some(false)
     }
 
-    /// The first row of the answer to a query of Freshet's own; None if it failed or is not text.
-    async fn hear(&mut self) -> Result<Option<Said>, SessionError> {
+    /// The answer to a query of Freshet's own; None if it failed, is not text, or has no row.
+    pub(crate) async fn hear(&mut self) -> Result<Option<Said>, SessionError> {
         let (first, last_words) =
             (std::mem::replace(&mut self.server.answer_from, 1), std::mem::take(&mut self.server.last_words));
         let mut answer = Vec::new();
@@ -309,12 +339,20 @@ impl Session {
         }
         let definitions = if done.without_definitions { 0 } else { done.columns };
         let eof = u64::from(!self.capabilities().has(Capabilities::DEPRECATE_EOF));
-        let first = packets(&answer).nth((1 + definitions + eof) as usize).filter(|_| done.rows > 0);
-        let Some(Ok(row)) = first.map(|payload| result::text_row(payload, done.columns)) else { return Ok(None) };
         let text = |value: Option<&[u8]>| value.map(|value| String::from_utf8(value.to_vec())).transpose().ok();
-        let Some(row) = row.into_iter().map(text).collect() else { return Ok(None) };
+        let rows = packets(&answer).skip((1 + definitions + eof) as usize).take(done.rows as usize);
+        let mut rows = rows.map(|payload| -> Option<Vec<_>> {
+            result::text_row(payload, done.columns).ok()?.into_iter().map(text).collect()
+        });
+        let Some(row) = rows.next().flatten() else { return Ok(None) };
         let definition = packets(&answer).nth(1).filter(|_| definitions > 0);
-        Ok(Some(Said { row, collation: definition.and_then(result::collation_of) }))
+        let collation = definition.and_then(result::collation_of);
+        Ok(Some(Said { row, more: rows.flatten().collect(), collation }))
+    }
+
+    /// The values of the first row of the answer to a query of Freshet's own.
+    pub(super) async fn hear_row(&mut self) -> Result<Option<Vec<Option<String>>>, SessionError> {
+        Ok(self.hear().await?.map(|said| said.row))
     }
 
     /// Asks for the context if the text can be parsed only with it, and the query does no harm. `whole`: the text is complete.
@@ -332,7 +370,11 @@ impl Session {
         if can_read || self.is_after_something(text) {
             return Ok(());
         }
-        if matches!(self.allowed(), Allowed::Ask) { self.ask_context().await } else { Ok(()) }
+        let asks = match self.allowed() {
+            Allowed::Pass(Reason::MayHaveTemporary) => matches!(self.allowed_if_known(), Allowed::Ask),
+            allowed => matches!(allowed, Allowed::Ask),
+        };
+        if asks { self.ask_context().await } else { Ok(()) }
     }
 
     /// Whether a statement may read the diagnostics of the one before it, or is followed by one that reads those of an earlier SELECT.
@@ -348,11 +390,11 @@ impl Session {
 
     /// The statement of a text, if the server certainly reads it as Freshet does.
     pub(crate) fn statement(&self, text: &[u8]) -> Result<Arc<Statement>, Reason> {
-        let text = freshet_sql::without_outer_comments(text);
-        if !self.server.settings.can_read(text) {
+        let known = self.shared.known_text(text, freshet_sql::without_outer_comments(text));
+        if !self.server.settings.can_read(&known) {
             return Err(Reason::NotParsed);
         }
-        self.shared.registry.statement_under(self.modes(), text)
+        self.shared.registry.statement_under(self.modes(), &known)
     }
 
     /// The settings that determine how the session's texts are read.
@@ -364,10 +406,19 @@ impl Session {
 }
 
 /// The answer to a query of Freshet's own.
-struct Said {
-    row: Vec<Option<String>>,
+pub(crate) struct Said {
+    /// The first row.
+    pub(crate) row: Vec<Option<String>>,
+    /// The other rows.
+    pub(crate) more: Vec<Vec<Option<String>>>,
     /// The collation number of its first column, if the server has sent it.
-    collation: Option<u16>,
+    pub(crate) collation: Option<u16>,
+}
+
+impl Said {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[Option<String>]> {
+        std::iter::once(&*self.row).chain(self.more.iter().map(Vec::as_slice))
+    }
 }
 
 /// Appends a COM_QUERY.

@@ -2,7 +2,8 @@
 //!
 //! No server lists them, and a temporary table hides another one with its name, in views, too. So the session remembers the names: of those that it
 //! creates, and of those that the code it ran may have made (`freshet_sql::Code`). Statements that read a table with such a name pass; all others are
-//! served. After code that may have made a table with any name, everything passes until the session is reset.
+//! served. After code that may have made a table with any name, everything passes until the server's counters show that it has made none
+//! ([`super::counters`]); else until the session is reset.
 //!
 //! What stored code may make, the catalogue says, and it may be older than the code that was run, or lack that of locked tables. So such code is *pending* until
 //! the catalogue shows all that was defined before the session's last answer; meanwhile nothing is served or kept. By then
@@ -18,9 +19,10 @@ use freshet_types::{Catalog, Reason, Temporaries as Made};
 use freshet_wire::mysql::packet::HEADER_BYTES;
 
 use crate::mysql::session::Session;
+use crate::mysql::session::counted::{Counted, Counts, MayHave};
 use crate::mysql::session::known::Known;
 use crate::mysql::session::mark::Mark;
-use crate::mysql::session::named::Named;
+use crate::mysql::session::named::{Named, begins};
 use crate::statement::registry::{NormalizedQuery, Statement, first_word};
 
 /// Parses the words of a statement while it is forwarded.
@@ -56,6 +58,9 @@ impl Reading {
 
 /// Limit of remembered names; with more, any name counts.
 const NAMES_MAX: usize = 256;
+/// Statements that are not counted as SET, or on one of the servers only.
+const OTHER_SETS: [&str; 6] =
+    ["set statement ", "set password ", "set role ", "set default ", "set resource ", "set session authorization "];
 /// Limit of pieces of code that wait for the catalogue one by one; more of them count as one.
 const PENDING_MAX: usize = 64;
 
@@ -121,33 +126,71 @@ impl Pending {
 
 /// What a session knows of its temporary tables.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "doubts that are independent of each other")]
 pub(crate) struct Temporaries {
     tables: Vec<Temporary>,
     pending: Vec<Pending>,
-    /// There may be a table with any name.
+    /// Unknown code was run since the counters were read.
+    unsure: bool,
+    /// Its text is not even known to set nothing.
+    may_set: bool,
+    /// That code may have set something for the next transaction only.
+    sets_next: bool,
+    /// There may be a table with any name, whatever the counters show from now on.
     any: bool,
-    named: Named,
+    pub(super) counted: Counted,
+    pub(crate) named: Named,
 }
 
 impl Temporaries {
-    /// Whether there are certainly none.
-    pub(crate) fn are_none(&self) -> bool {
-        self.tables.is_empty() && self.pending.is_empty() && !self.any
+    /// A session begins, in which so many bytes have come from the server.
+    pub(crate) fn since(received: u64) -> Self {
+        Self { counted: Counted::from(received), ..Self::default() }
     }
 
-    /// The code that the last statement has run, if it is an EXECUTE and the code is known.
-    pub(crate) fn run(&self) -> Option<&Arc<Code>> {
-        self.named.run()
+    /// The connection goes to another session.
+    pub(crate) fn take_counted(&mut self) -> Counted {
+        std::mem::take(&mut self.counted)
+    }
+
+    /// The session has another connection, with these counters.
+    pub(crate) fn count_on(&mut self, counted: Counted) {
+        self.counted = counted;
+    }
+
+    /// Whether there are certainly none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.tables.is_empty() && self.pending.is_empty() && !self.may_be_any()
     }
 
     /// Whether there may be a table with any name.
     pub(crate) fn may_be_any(&self) -> bool {
-        self.any
+        self.any || self.unsure
+    }
+
+    /// Whether the server's counters may show that there is none.
+    pub(crate) fn are_unsure(&self) -> bool {
+        self.unsure && !self.any
+    }
+
+    /// Whether unknown code may have set something for the next transaction only, and no statement was sent since.
+    pub(crate) fn may_set_next(&self) -> bool {
+        self.sets_next
+    }
+
+    /// The server has shown its counters, if it has. `received`: the bytes that had come from it before.
+    pub(crate) fn counted(&mut self, counts: Option<Counts>, received: u64) -> MayHave {
+        let mut may_have = self.counted.read(counts, received);
+        may_have.set &= std::mem::take(&mut self.may_set);
+        self.any |= may_have.made;
+        self.counted.had_tables |= !self.tables.is_empty();
+        self.unsure = false;
+        may_have
     }
 
     /// Whether there is, or may be, a table with this name; None: if its name is not known.
     pub(crate) fn may_hide(&self, name: Option<&str>) -> bool {
-        !self.are_none() && (self.any || !self.pending.is_empty() || name.is_none_or(|name| self.hide(name)))
+        !self.are_none() && (self.may_be_any() || !self.pending.is_empty() || name.is_none_or(|name| self.hide(name)))
     }
 
     /// Whether there may be a table with this name, as far as names are known.
@@ -161,8 +204,11 @@ impl Temporaries {
         if self.any || self.pending.iter().any(|pending| pending.code == code) {
             return;
         }
-        let Some(before) = before else { return self.become_any() };
+        let Some(before) = before else { return self.become_unsure() };
         let ran = Pending::new(code, before);
+        if ran.made == Made::Any {
+            return self.become_unsure();
+        }
         match self.pending.get_mut(PENDING_MAX - 1) {
             Some(last) => last.add(&ran),
             None => self.pending.push(ran),
@@ -172,27 +218,36 @@ impl Temporaries {
     /// The session has defined something: code that was run before may have been dropped.
     fn defined(&mut self, code: &Code) {
         if !self.pending.is_empty() && names_code(code) {
-            self.become_any();
+            self.pending.clear();
+            self.become_unsure();
         }
     }
 
-    /// Unknown code was run.
-    pub(crate) fn become_any(&mut self) {
-        *self = Self { any: true, ..Self::default() };
+    /// Unknown code was run. It may have prepared statements, too.
+    fn become_unsure(&mut self) {
+        (self.unsure, self.sets_next) = (true, true);
+        self.named.forget();
+    }
+
+    /// Code was run of which not even the words are known; false: the counters will not be read after it.
+    pub(crate) fn ran_unknown(&mut self) -> bool {
+        self.become_unsure();
+        self.may_set = true;
+        !self.any
     }
 
     /// A table was created.
     fn created(&mut self, schemas: &[Arc<str>], (schema, name): &TableName) {
+        self.counted.known += 1;
         let schema = schema.as_deref().map(Arc::from).or_else(|| schemas.first().cloned());
         self.add(Temporary { schema, name: name.clone() });
     }
 
     fn add(&mut self, table: Temporary) {
         // Case of letters beyond ASCII is not compared here.
-        if self.any || !table.name.is_ascii() || self.tables.len() >= NAMES_MAX {
-            return self.become_any();
-        }
-        if !self.tables.contains(&table) {
+        self.counted.had_tables = true;
+        self.any |= !table.name.is_ascii() || self.tables.len() >= NAMES_MAX;
+        if !self.any && !self.tables.contains(&table) {
             self.tables.push(table);
         }
     }
@@ -207,33 +262,29 @@ impl Temporaries {
 
     /// Tables were renamed; the new names are among the words of this code, if they are plain.
     fn renamed(&mut self, code: &Code) {
-        if self.are_none() {
+        if self.tables.is_empty() && self.pending.is_empty() {
             return;
         }
-        if code.has_odd_names() {
-            return self.become_any();
-        }
+        self.any |= code.has_odd_names();
         for word in code.words() {
             self.add(Temporary { schema: None, name: word.into() });
         }
     }
 
-    /// The catalogue shows what the pending code makes. Returns whether it may have set something for the next transaction only.
-    fn judge(&mut self, catalog: &Catalog) -> bool {
-        let mut sets_next = false;
+    /// The catalogue shows what the pending code makes.
+    fn judge(&mut self, catalog: &Catalog) {
         for pending in std::mem::take(&mut self.pending) {
             match pending.judged(catalog) {
                 Made::None => {}
                 Made::Named(mut names) => {
-                    sets_next |= names.remove(Made::NEXT_TRANSACTION);
+                    self.sets_next |= names.remove(Made::NEXT_TRANSACTION);
                     for name in names {
                         self.add(Temporary { schema: None, name });
                     }
                 }
-                Made::Any => self.become_any(),
+                Made::Any => self.become_unsure(),
             }
         }
-        sets_next
     }
 }
 
@@ -255,20 +306,20 @@ impl Session {
         !is_known && statement.text().contains(&b'"')
     }
 
-    /// A statement was answered: notes the tables that it may have made. `failed`: with an error.
-    pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, failed: bool) {
+    /// A statement was answered: notes the tables that it may have made. `error`: it failed.
+    pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, error: Option<u16>) {
+        let failed = error.is_some();
         let (unread, before) = (self.at_hand.unread.take(), self.at_hand.code_before.take());
+        let source = self.at_hand.source.take();
         let Some(statement) = statement else {
-            if mark.effect != Effect::Pure {
-                self.server.settings.temporaries.named = Named::default();
-            }
+            self.server.settings.temporaries.named.sent_unknown(mark.effect != Effect::Pure);
             match unread {
                 _ if !mark.makes_temporary() => {}
                 Some(code) => {
                     self.server.settings.temporaries.defined(&code);
                     self.server.settings.temporaries.ran(code, before.as_ref());
                 }
-                None => self.server.settings.temporaries.become_any(),
+                None => self.server.settings.temporaries.become_unsure(),
             }
             return;
         };
@@ -281,22 +332,30 @@ impl Session {
             self.raise_watermark(self.now());
         }
         let quoting = self.server.settings.quoting();
+        // MySQL counts permanent tables as well.
+        let is_counted = !self.server.about.version.is_mariadb && begins(statement, "create table ");
+        let locks = begins(statement, "lock table ") || begins(statement, "lock tables ");
+        let sets = begins(statement, "set ") && !OTHER_SETS.iter().any(|words| begins(statement, words));
         let (settings, query) = (&mut self.server.settings, &statement.query);
         let (temporaries, template) = (&mut settings.temporaries, &query.template);
+        let is_one = !failed && query.code().single().is_some();
+        temporaries.counted.known += u64::from(is_one && is_counted);
+        temporaries.counted.known_locks += u64::from(is_one && locks);
+        temporaries.counted.known_sets += u64::from(is_one && sets);
+        temporaries.named.sent(statement, quoting, source, error);
         if mark.makes_temporary() {
             let created = template.creates_temporary();
             if let Some(name) = created.filter(|_| !failed) {
                 temporaries.created(&settings.schemas, name);
             }
             if mark.runs_stored_code() || created.is_none() {
-                let executed = temporaries.named.executed(statement, quoting);
+                let executed = temporaries.named.run().cloned();
                 if let Some(code) = &executed {
                     temporaries.defined(code);
                 }
                 temporaries.ran(executed.unwrap_or_else(|| query.code().clone()), before.as_ref());
             }
         }
-        temporaries.named.sent(statement, quoting);
         if mark.effect >= Effect::Definition && !temporaries.are_none() {
             if !failed {
                 temporaries.dropped(&settings.schemas, template.drops());
@@ -313,8 +372,9 @@ impl Session {
     }
 
     fn judge_pending(&mut self) -> Result<(), Reason> {
-        let temporaries = &mut self.server.settings.temporaries;
-        if !temporaries.pending.is_empty() {
+        let settings = &mut self.server.settings;
+        settings.one_shot |= std::mem::take(&mut settings.temporaries.sets_next);
+        if !settings.temporaries.pending.is_empty() {
             let catalog = self.shared.catalog.load_full();
             if !self.shared.cache.reflects(self.watermark.get(), catalog.version) {
                 return Err(Reason::Watermark);
@@ -322,12 +382,13 @@ impl Session {
             if catalog.stored_code.has_unread {
                 return Err(Reason::CatalogStale);
             }
-            self.server.settings.one_shot |= temporaries.judge(&catalog);
-            if self.server.settings.one_shot {
-                return Err(Reason::InTransaction);
-            }
+            settings.temporaries.judge(&catalog);
+            settings.one_shot |= std::mem::take(&mut settings.temporaries.sets_next);
         }
-        if self.server.settings.temporaries.any { Err(Reason::MayHaveTemporary) } else { Ok(()) }
+        if settings.one_shot {
+            return Err(Reason::InTransaction);
+        }
+        if settings.temporaries.may_be_any() { Err(Reason::MayHaveTemporary) } else { Ok(()) }
     }
 
     /// The reason for which a result of this query must not be served or cached because of temporary tables.

@@ -1,5 +1,6 @@
 //! COM_QUERY: a statement as text.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use freshet_cache::Entry;
@@ -13,6 +14,7 @@ use freshet_wire::mysql::statement::{Bound, Query};
 
 use crate::admin::Asker;
 use crate::mysql::admin;
+use crate::mysql::kills::Kill;
 use crate::mysql::session::answer::Fill;
 use crate::mysql::session::diagnostics::number_in;
 use crate::mysql::session::execution::{Execution, Found, Joined, parameters};
@@ -30,9 +32,6 @@ use crate::statement::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
 
 /// The part of a long statement that is received before it is forwarded.
 const HEAD_BYTES: usize = 512;
-
-/// Code of the error that the user may not run a statement on a table.
-const TABLE_ACCESS_DENIED: u16 = 1142;
 
 /// First words of statements that write rows.
 const ROW_WRITES: [&str; 4] = ["insert", "replace", "update", "delete"];
@@ -73,15 +72,21 @@ impl Session {
         if !command.whole || command.header.payload_bytes > TEXT_BYTES_MAX {
             return self.query_long(command).await;
         }
-        let input = self.client.input.take();
-        let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
-        let decision = self.decide_query(packet).await;
-        self.client.input = input;
-        self.carry_out(decision?, command, Kind::Query).await
+        loop {
+            let input = self.client.input.take();
+            let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
+            let decision = self.decide_query(packet).await;
+            self.client.input = input;
+            match decision? {
+                Some(decided) => return self.carry_out(decided, command, Kind::Query).await,
+                None => self.connect().await?,
+            }
+        }
     }
 
     /// Handles a statement that is too long to be analysed: only its words are parsed while it is forwarded.
     async fn query_long(&mut self, command: Command) -> Result<(), SessionError> {
+        self.connect().await?;
         self.note_passed(None, &Reason::TooLong);
         self.replay_hit(&[]).await?;
         self.client.receive_at_least(HEADER_BYTES + HEAD_BYTES).await?;
@@ -138,6 +143,9 @@ impl Session {
         command: Command,
         kind: Kind,
     ) -> Result<(), SessionError> {
+        if let Some(statement) = &statement {
+            self.ask_source(statement);
+        }
         self.tune(statement.as_ref());
         self.send_command(command).await?;
         match statement {
@@ -162,6 +170,7 @@ impl Session {
         self.replay.overtaken_by(leaves);
         let (was, passes, sent_at) = (self.status, fill.is_none(), self.now());
         self.server.link.begin_running(statement.query.digest, sent_at);
+        self.note_timeout(Some(statement));
         let done = self.answer(kind, To::Client { fill: Some(&mut fill), impure: mark.writes }).await?;
         self.answered();
         let took = self.now().saturating_sub(sent_at);
@@ -198,23 +207,26 @@ impl Session {
         self.after(&mark, None, &done, was).await
     }
 
-    async fn decide_query(&mut self, packet: &[u8]) -> Result<Decided, SessionError> {
+    /// None: the session needs a connection first.
+    async fn decide_query(&mut self, packet: &[u8]) -> Result<Option<Decided>, SessionError> {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
         let Ok(query) = Query::parse(payload, self.capabilities()) else {
+            if !self.server.is_connected() {
+                return Ok(None);
+            }
             self.replay_hit(&[]).await?;
             self.at_hand.unread = Some(self.unread(payload));
-            return Ok(Decided::pass(None, Reason::NotParsed)); // the server reports the error
+            return Ok(Some(Decided::pass(None, Reason::NotParsed))); // the server reports the error
         };
-        let text = freshet_sql::without_outer_comments(query.text);
-        if text.len() != query.text.len() {
-            self.note_comments(query.text, text);
-        }
+        let (sent, bare) = (query.text, freshet_sql::without_outer_comments(query.text));
+        let known = if bare.len() == sent.len() { Cow::Borrowed(bare) } else { self.note_comments(sent, bare) };
+        let text = &*known;
         if !query.has_attributes && self.answer_found_rows(text, packet) {
-            return Ok(Decided::hit());
+            return Ok(Some(Decided::hit()));
         }
         let execution = Execution::Text(text);
         // A hit needs only its key.
-        let mut found = match self.allowed() {
+        let found = match self.allowed() {
             Allowed::Cache(context) if !query.has_attributes => {
                 self.find(context, execution, packet, Kind::Query).await
             }
@@ -223,8 +235,29 @@ impl Session {
             Allowed::Ask => Decision::Pass(Reason::SettingsUnknown),
         };
         if matches!(found, Decision::Hit(())) {
-            return Ok(Decided::hit());
+            return Ok(Some(Decided::hit()));
         }
+        if self.server.pooling.is_some()
+            && let Some(kill) = Kill::parse(text)
+            && Box::pin(self.kill(kill)).await?
+        {
+            return Ok(Some(Decided::hit()));
+        }
+        if !self.server.is_connected() {
+            return Ok(None);
+        }
+        self.decide_missed(&query, text, packet, found).await.map(Some)
+    }
+
+    /// Decides about a statement that has missed, or was not looked up.
+    async fn decide_missed(
+        &mut self,
+        query: &Query<'_>,
+        text: &[u8],
+        packet: &[u8],
+        mut found: Found,
+    ) -> Result<Decided, SessionError> {
+        let execution = Execution::Text(text);
         self.ask_to_read(text, true).await?;
         let mut statement = match self.statement(text) {
             Ok(statement) => statement,
@@ -242,7 +275,7 @@ impl Session {
             return Ok(Decided::hit());
         }
         if self.decide_to_ask(&statement) && !query.has_attributes {
-            self.ask_context().await?;
+            self.ask_before(&statement).await?;
             // With the present knowledge it may be another statement.
             statement = self.statement(text).unwrap_or(statement);
             found = match self.allowed() {
@@ -271,7 +304,12 @@ impl Session {
     pub(crate) fn decide_to_ask(&mut self, statement: &Statement) -> bool {
         let template = &statement.query.template;
         let reads = template.effect() == Effect::Pure && self.refusal_of(statement).is_none();
-        if !reads || !matches!(self.allowed(), Allowed::Ask) {
+        let asks = match self.allowed() {
+            Allowed::Ask => true,
+            Allowed::Pass(Reason::MayHaveTemporary) => self.decide_to_count(statement),
+            _ => false,
+        };
+        if !reads || !asks {
             return false;
         }
         !self.replay.has_selected() || statement.query.leaves(self.server.about.version.is_mariadb) == Leaves::Rows
@@ -336,7 +374,8 @@ impl Session {
         execution: (Execution<'_>, Option<&Bound<'_>>),
         text: &[u8],
     ) -> Result<Decided, SessionError> {
-        if matches!(found, Decision::Hit(())) || self.refuse_by_rule(&statement) {
+        let is_answered = matches!(found, Decision::Hit(())) || self.refuse_by_rule(&statement);
+        if is_answered || self.refuse_last_gtid(&statement) {
             return Ok(Decided::hit());
         }
         self.transaction.sure_by = self.takes_snapshot_surely(&statement, execution.1);
@@ -345,6 +384,9 @@ impl Session {
             self.replay_hit(text).await?;
         } else if template.effect() != Effect::Pure {
             self.replay_for_warnings().await?;
+        }
+        if template.effect() >= Effect::Settings {
+            self.count_before_change().await?;
         }
         self.replay_for_transaction(Some(&statement)).await?;
         if self.leaves(&statement) == Leaves::Either {
@@ -387,17 +429,6 @@ impl Session {
         parameters(statement, bound).is_ok_and(takes).then_some(catalog.version)
     }
 
-    /// Answers a statement that a rule refuses; false: none does.
-    pub(crate) fn refuse_by_rule(&mut self, statement: &Arc<Statement>) -> bool {
-        let Some(message) = self.shared.rules.refusal(statement.query.subject(), &self.server.who()) else {
-            return false;
-        };
-        self.at_hand.trace = None;
-        self.note_passed(Some(statement), &Reason::Refused);
-        put_error(self.client.output.buffer(), &mut 1, TABLE_ACCESS_DENIED, Some("42000"), &message);
-        true
-    }
-
     /// Counts a statement that passes.
     pub(crate) fn note_passed(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
         self.count_passed(reason);
@@ -420,7 +451,7 @@ impl Session {
         let (packet, kind) = self.replay.last_hit()?;
         if kind == Kind::Query {
             let query = Query::parse(packet.get(HEADER_BYTES..)?, self.capabilities()).ok()?;
-            return self.statement(freshet_sql::without_outer_comments(query.text)).ok();
+            return self.statement(query.text).ok();
         }
         self.server.prepareds.get(number_in(packet, kind)?)?.statement.clone().ok()
     }
@@ -428,7 +459,8 @@ impl Session {
     /// Answers a statement for Freshet itself.
     async fn answer_admin(&mut self, admin: &Result<Admin, String>, form: Form) -> Result<(), SessionError> {
         self.at_hand.trace = None;
-        if matches!(admin, Ok(Admin::ExplainCache(_))) && matches!(self.allowed(), Allowed::Ask) {
+        if matches!(admin, Ok(Admin::ExplainCache(_) | Admin::CreateCache(_))) && matches!(self.allowed(), Allowed::Ask)
+        {
             self.ask_context().await?;
         }
         let obstacle = match self.allowed() {

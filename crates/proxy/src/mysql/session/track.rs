@@ -58,26 +58,37 @@ pub(crate) struct Told {
     unclear: bool,
 }
 
+impl Track {
+    /// Whether the next OK may report commits that were made before.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    pub(super) fn set_stale(&mut self, stale: bool) {
+        self.stale = stale;
+    }
+}
+
 impl Session {
     /// The parts of the session's state that the client is not shown.
     pub(crate) fn hidden(&self) -> Hidden {
         let all = self.server.about.tracks && !self.server.about.capabilities.has(Capabilities::SESSION_TRACK);
-        Hidden { all, commits: self.server.tracking == Tracking::On }
+        Hidden { all, commits: self.server.tracking() == Tracking::On }
     }
 
     /// A statement is about to be sent (None: an unknown one): the reports may have to be switched first.
     pub(crate) fn tune(&mut self, statement: Option<&Arc<Statement>>) {
         if !self.server.about.tracks
             || !self.server.about.version.is_mariadb
-            || self.server.tracking == Tracking::Theirs
+            || self.server.tracking() == Tracking::Theirs
         {
             return;
         }
         let betrayal = statement.map_or(Some(Tracking::Off), |statement| statement.query.tracking());
-        let next = match (self.server.tracking, betrayal) {
+        let next = match (self.server.tracking(), betrayal) {
             (Tracking::On, Some(next)) => next,
             (Tracking::Off, Some(Tracking::Theirs)) => {
-                self.server.tracking = Tracking::Theirs;
+                self.server.set_tracking(Tracking::Theirs);
                 return;
             }
             (Tracking::Off, None) if statement.is_some_and(|statement| self.is_to_track(statement)) => Tracking::On,
@@ -90,10 +101,13 @@ impl Session {
     /// Whether to switch the reports on before this statement, which may write. Not if the client could notice: warnings would be lost.
     fn is_to_track(&self, statement: &Statement) -> bool {
         let settings = &self.server.settings;
-        is_dml(first_word(&statement.query.text))
-            && !(settings.locked || settings.one_shot || settings.watched.is_some() || self.answer.warned)
-            && !statement.query.template.reads_diagnostics()
-            && self.shared.cache.epoch().is_some()
+        let would_be_noticed = settings.locked
+            || settings.one_shot
+            || settings.watched.is_some()
+            || settings.temporaries.are_unsure()
+            || self.answer.warned
+            || statement.query.template.reads_diagnostics();
+        is_dml(first_word(&statement.query.text)) && !would_be_noticed && self.shared.cache.epoch().is_some()
     }
 
     /// Takes the answer that is due. An error is returned, since it may be the server's last message.
@@ -103,7 +117,7 @@ impl Session {
         let mut answer = Vec::new();
         let done = self.follow(Kind::Status, To::Own(&mut answer)).await?;
         self.server.answer_from = first;
-        self.server.tracking = if done.error.is_none() { next } else { Tracking::Theirs };
+        self.server.set_tracking(if done.error.is_none() { next } else { Tracking::Theirs });
         Ok(if done.error.is_some() { answer } else { Vec::new() })
     }
 
@@ -171,7 +185,7 @@ impl Session {
 
     /// Whether this is a single statement that would have reported its commit, and has changed no row.
     fn wrote_nothing(&self, mark: Mark, done: &Done, was: Status) -> bool {
-        self.server.tracking == Tracking::On
+        self.server.tracking() == Tracking::On
             && mark.effect == Effect::Write
             && (done.results, done.result_sets) == (1, 0)
             && done.affected_rows == 0
@@ -196,6 +210,6 @@ pub(crate) struct Written<'a> {
     pub(crate) was: Status,
 }
 
-fn is_dml(word: &str) -> bool {
+pub(super) fn is_dml(word: &str) -> bool {
     ["insert", "update", "delete", "replace"].into_iter().any(|dml| word.eq_ignore_ascii_case(dml))
 }

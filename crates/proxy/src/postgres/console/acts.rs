@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::command::{Command, Stop};
 use super::served::Instance;
 use super::{Answer, Wrong};
+use crate::admin::change_bounds;
 use crate::postgres::console::show::HELP;
 
 /// How often PAUSE looks whether all sessions rest.
@@ -32,7 +33,7 @@ pub(super) async fn act(
     }
     let shared = instance.first;
     let tag = match command {
-        Command::Set(key, value) => set(instance, key, value)?,
+        Command::Set(key, value) => set(instance, user, key, value)?,
         Command::Reload => {
             let reloaded = shared.console.get().map_or_else(|| Ok(Vec::new()), |console| console.reload(user));
             let failed = |_| "RELOAD failed, see logs for additional details".to_owned();
@@ -101,29 +102,45 @@ fn is_paused(instance: Instance<'_>, database: Option<&str>) -> bool {
     database.map_or_else(|| instance.is_all_paused(), |database| instance.is_paused(database))
 }
 
-/// The database is one of the configuration, or one that a session is in.
+/// The database is one of the configuration, or one that a session is in, or any may be opened.
 fn known(instance: Instance<'_>, what: &str, database: Option<&str>) -> Result<(), Wrong> {
     let Some(database) = database else { return Ok(()) };
     if database == "pgbouncer" {
         return Err(Wrong::new(format!("cannot {what} admin db: {database}")));
     }
-    let is_served = instance.all.iter().any(|served| served.name == database);
-    if is_served || instance.links().iter().any(|link| link.about.database == database) {
+    let is_served = instance.served.iter().any(|served| served.names().any(|name| name == database));
+    if is_served || instance.takes_any() || instance.links().iter().any(|link| link.about.database == database) {
         return Ok(());
     }
     Err(Wrong::new(format!("no such database: {database}")))
 }
 
-fn set(instance: Instance<'_>, key: &str, value: &str) -> Result<String, Wrong> {
+fn set(instance: Instance<'_>, user: &str, key: &str, value: &str) -> Result<String, Wrong> {
+    if let Some((database, bound)) = key.strip_prefix("database.").and_then(|key| key.rsplit_once('.')) {
+        return set_memory(instance, user, (database, bound), value).map(|()| format!("SET {key}={value}"));
+    }
     let is_on = match value.to_ascii_lowercase().as_str() {
         "1" | "on" | "true" => Some(true),
         "0" | "off" | "false" => Some(false),
         _ => None,
     };
     match (key.to_ascii_lowercase().as_str(), is_on, value.parse()) {
-        ("bypass", Some(on), _) => instance.databases().for_each(|pg| _ = pg.switches.set_bypass(on)),
+        ("bypass", Some(on), _) => instance.all().for_each(|pg| _ = pg.switches.set_bypass(on)),
         ("memory", _, Ok(bytes)) if bytes >= MEMORY_BYTES_MIN => _ = instance.first.set_memory(bytes),
         _ => return Err(Wrong::new("SET failed")),
     }
     Ok(format!("SET {key}={value}"))
+}
+
+/// `database.NAME.memory_min`, `database.NAME.memory_max`
+fn set_memory(instance: Instance<'_>, user: &str, (database, bound): (&str, &str), value: &str) -> Result<(), Wrong> {
+    let failed = || Wrong::new("SET failed");
+    let served = instance.served.iter().find(|served| served.name == database).ok_or_else(failed)?;
+    let bytes = value.parse().map_err(|_| failed())?;
+    let bounds = match (bound, served.pg.memory_bounds()) {
+        ("memory_min", (_, max)) => (bytes, max),
+        ("memory_max", (min, _)) if bytes >= MEMORY_BYTES_MIN => (min, bytes),
+        _ => return Err(failed()),
+    };
+    change_bounds(&served.pg, user, bounds).map_err(Wrong::new)
 }

@@ -103,7 +103,13 @@ fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
 
 /// `key = value`, `key TO value`
 fn set(rest: &str) -> Option<Command> {
-    let (key, rest) = word(rest.strip_prefix(|c: char| c.is_ascii_whitespace())?.trim_ascii_start())?;
+    let rest = rest.strip_prefix(|c: char| c.is_ascii_whitespace())?.trim_ascii_start();
+    let (key, rest) = quoted(rest, '"').or_else(|| {
+        // As SHOW CONFIG writes the keys of a database.
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.')?;
+        let (key, rest) = rest.split_at(end);
+        (!key.is_empty()).then(|| (key.to_owned(), rest))
+    })?;
     let rest = rest.trim_ascii_start();
     let value = match rest.strip_prefix('=') {
         Some(value) => value,

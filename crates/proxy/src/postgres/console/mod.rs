@@ -286,7 +286,7 @@ impl Console<'_> {
         let Some(command) = Command::parse(text)? else { return Ok(None) };
         // A reload changes the list.
         let all = served(self.databases);
-        let instance = Instance { first: self.first, all: &all };
+        let instance = Instance { first: self.first, served: &all, databases: self.databases };
         let answer = match command {
             Command::Show(show) => show.answer(instance, self.is_admin)?,
             command => acts::act(instance, (self.user, self.is_admin), &command).await?,

@@ -1,6 +1,6 @@
 //! The databases that the console tells of: all PostgreSQL databases of the instance.
 //!
-//! The console's own sessions are in the list of the first. A pause is set in all lists, so that the first knows what is paused.
+//! The console's own sessions are in the list of the first.
 
 use std::sync::Arc;
 
@@ -13,65 +13,92 @@ use crate::server::sessions::Link;
 pub(super) struct Served {
     /// What clients ask for.
     pub(super) name: String,
+    pub(super) aliases: Vec<String>,
     pub(super) pg: Arc<Pg>,
 }
 
-/// All of them, and the first, whose operators these are.
+impl Served {
+    /// The names by which clients may ask for it.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.aliases.iter().chain([&self.name]).map(String::as_str)
+    }
+}
+
+/// All of them as of the begin of a command, and the first, whose operators these are.
 #[derive(Clone, Copy)]
 pub(super) struct Instance<'a> {
     pub(super) first: &'a Arc<Pg>,
-    pub(super) all: &'a [Served],
+    pub(super) served: &'a [Served],
+    pub(super) databases: &'a Databases,
 }
 
 /// The PostgreSQL databases of this instance, as of now.
 pub(super) fn served(databases: &Databases) -> Vec<Served> {
     let of = |database: &Database| match &database.family {
-        Family::Postgres(pg) => Some(Served { name: database.name.clone(), pg: pg.clone() }),
+        Family::Postgres(pg) => {
+            Some(Served { name: database.name.clone(), aliases: database.aliases.clone(), pg: pg.clone() })
+        }
         Family::MySql(_) => None,
     };
     databases.databases().iter().filter_map(of).collect()
 }
 
 impl<'a> Instance<'a> {
-    pub(super) fn databases(self) -> impl Iterator<Item = &'a Arc<Pg>> {
-        self.all.iter().map(|served| &served.pg)
+    /// Whether clients may name any database, which is opened then.
+    pub(super) fn takes_any(self) -> bool {
+        self.all().any(|pg| pg.own.on_demand.is_some())
+    }
+
+    pub(super) fn all(self) -> impl Iterator<Item = &'a Arc<Pg>> {
+        self.served.iter().map(|served| &served.pg)
     }
 
     /// The sessions of all, the oldest first.
     pub(super) fn links(self) -> Vec<Arc<Link>> {
-        let mut links: Vec<Arc<Link>> = self.databases().flat_map(|pg| pg.sessions.all()).collect();
+        let mut links: Vec<Arc<Link>> = self.all().flat_map(|pg| pg.sessions.all()).collect();
         links.sort_by_key(|link| link.id);
         links
     }
 
     /// Whether the database of this name is paused.
     pub(super) fn is_paused(self, database: &str) -> bool {
-        self.first.sessions.is_paused(database)
+        self.first.sessions.pauses.include(database)
     }
 
     pub(super) fn is_all_paused(self) -> bool {
-        self.first.sessions.is_all_paused()
+        self.first.sessions.pauses.are_of_all()
     }
 
     pub(super) fn pause(self, database: Option<&str>) {
-        self.databases().for_each(|pg| pg.sessions.pause(database));
+        self.first.sessions.pauses.begin(database);
+        self.now().for_each(|pg| pg.sessions.follow_pauses(database));
     }
 
     /// False: there was no pause.
     pub(super) fn resume(self, database: Option<&str>) -> bool {
-        self.databases().fold(false, |any, pg| pg.sessions.resume(database) | any)
+        let was_paused = self.first.sessions.pauses.end(database);
+        self.now().for_each(|pg| pg.sessions.follow_pauses(database));
+        was_paused
     }
 
     pub(super) fn is_at_rest(self, database: Option<&str>) -> bool {
-        self.databases().all(|pg| pg.sessions.is_at_rest(database))
+        self.now().all(|pg| pg.sessions.is_at_rest(database))
+    }
+
+    /// All databases of this moment: some may have been opened since the command began.
+    fn now(self) -> impl Iterator<Item = Arc<Pg>> {
+        served(self.databases).into_iter().map(|served| served.pg)
     }
 
     pub(super) fn kill_all(self, database: Option<&str>) {
-        self.databases().for_each(|pg| pg.sessions.kill_all(database));
+        for pg in self.now() {
+            pg.sessions.kill_all(database);
+            pg.pooling.pools.close_all_idle();
+        }
     }
 
     /// False: there is no session of this number.
     pub(super) fn kill(self, id: u64) -> bool {
-        self.databases().any(|pg| pg.sessions.kill(id))
+        self.all().any(|pg| pg.sessions.kill(id))
     }
 }

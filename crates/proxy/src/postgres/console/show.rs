@@ -9,6 +9,7 @@ use freshet_wire::postgres::table::{Column, Type};
 use super::served::{Instance, Served};
 use super::sockets::{self, Ends};
 use super::{Answer, Rows, VERSION, Wrong, stats};
+use crate::pool::Shown;
 use crate::postgres::Pg;
 use crate::server::sessions::Link;
 
@@ -256,14 +257,14 @@ fn config(shared: &Pg) -> Rows {
 /// The databases of the configuration, those that sessions are in, and the console's; by name.
 fn databases(instance: Instance<'_>) -> Rows {
     let mut rows = BTreeMap::new();
-    for served in instance.all {
+    for served in instance.served {
         let links = served.pg.sessions.all();
-        let names = links.iter().map(|link| link.about.database.as_str()).chain([served.name.as_str()]);
+        let names = links.iter().map(|link| link.about.database.as_str()).chain(served.names());
         for name in names.collect::<BTreeSet<_>>() {
             rows.insert(name.to_owned(), database(instance, served, &links, name));
         }
     }
-    if let Some(first) = instance.all.first() {
+    if let Some(first) = instance.served.first() {
         rows.insert("pgbouncer".to_owned(), database(instance, first, &instance.links(), "pgbouncer"));
     }
     rows.into_values().collect()
@@ -280,7 +281,7 @@ fn database(instance: Instance<'_>, served: &Served, links: &[Arc<Link>], name: 
     let clients = links.iter().filter(|link| link.about.database == name).count();
     let paused = !is_console && instance.is_paused(name);
     let own = |text: &str| is_console.then(|| text.to_owned());
-    let at_server = if name == served.name { conninfo.database.as_str() } else { name };
+    let at_server = if served.names().any(|own| own == name) { conninfo.database.as_str() } else { name };
     let mut row = vec![
         Some(name.to_owned()),
         if is_console { None } else { host },
@@ -320,7 +321,7 @@ fn lists(instance: Instance<'_>) -> Rows {
 
 /// Cached results and what is known of statements, in units of a byte.
 fn memory(instance: Instance<'_>) -> Rows {
-    let sum = |of: fn(&Pg) -> u64| instance.databases().map(|pg| of(pg)).sum::<u64>();
+    let sum = |of: fn(&Pg) -> u64| instance.all().map(|pg| of(pg)).sum::<u64>();
     let used = sum(|pg| pg.cache.levels(pg.clock.now()).bytes);
     let limit = sum(|pg| pg.cache.limits().memory_bytes);
     let statements = sum(|pg| pg.statement_bytes());
@@ -344,7 +345,11 @@ fn by_pool(all: &[Arc<Link>]) -> BTreeMap<(&str, &str), usize> {
 
 fn pools(instance: Instance<'_>) -> Rows {
     let all = instance.links();
+    let shared: Vec<_> = instance.all().flat_map(|pg| pg.pooling.pools.shown()).collect();
     let row = |((database, user), clients): ((&str, &str), usize)| {
+        if let Some(pool) = shared.iter().find(|pool| pool.key.database == database && pool.key.user == user) {
+            return shared_pool(pool, clients);
+        }
         let is_console = database == "pgbouncer";
         let is_paused = !is_console && instance.is_paused(database);
         let (active, waiting) = if is_paused { (0, clients) } else { (clients, 0) };
@@ -355,6 +360,18 @@ fn pools(instance: Instance<'_>) -> Rows {
         row
     };
     by_pool(&all).into_iter().map(row).collect()
+}
+
+/// Sessions that share connections.
+fn shared_pool(pool: &Shown, clients: usize) -> Vec<Option<String>> {
+    let Shown { key, in_use, idle, waiting, longest_wait } = pool;
+    let micros = longest_wait.subsec_micros() as usize;
+    let seconds = usize::try_from(longest_wait.as_secs()).unwrap_or(usize::MAX);
+    let active = clients.saturating_sub(*waiting);
+    let mut row = vec![Some(key.database.clone()), Some(key.user.clone())];
+    row.extend([active, *waiting, 0, 0, *in_use, 0, 0, *idle, 0, 0, 0, seconds, micros].map(|n| Some(n.to_string())));
+    row.extend([Some("transaction".to_owned()), None]);
+    row
 }
 
 /// Users with sessions, and those who may use the console.

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use freshet_wire::postgres::startup::Replication;
 use freshet_wire::postgres::table::{Column, Type};
 
 use super::Rows;
@@ -93,7 +94,12 @@ fn row(instance: Instance<'_>, link: &Link, ends: Ends, sockets: bool) -> Vec<Op
         if is_client { "C" } else { "S" }.to_owned(),
         about.user.clone(),
         about.database.clone(),
-        if about.replication { "logical" } else { "none" }.to_owned(),
+        match about.replication {
+            Replication::No => "none",
+            Replication::Physical => "physical",
+            Replication::Logical => "logical",
+        }
+        .to_owned(),
         state.to_owned(),
         address(peer),
         port(peer),

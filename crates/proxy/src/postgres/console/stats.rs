@@ -162,19 +162,19 @@ impl Averages {
 
 /// A row for each database of the configuration: these of both.
 pub(super) fn rows(instance: Instance<'_>, totals: bool, averages: bool) -> Rows {
-    let row = |Served { name, pg }: &Served| {
+    let row = |Served { name, pg, .. }: &Served| {
         let (total, grown) = figures(pg);
         let average = grown.averages();
         let figures = total.iter().filter(|_| totals).chain(average.iter().filter(|_| averages));
         [name.clone()].into_iter().chain(figures.map(u64::to_string)).map(Some).collect()
     };
-    instance.all.iter().map(row).collect()
+    instance.served.iter().map(row).collect()
 }
 
 /// SHOW TOTALS: a row for each figure, of all databases together.
 pub(super) fn by_name(instance: Instance<'_>) -> Rows {
     let (mut total, mut all) = (Figures::default(), Grown::default());
-    for pg in instance.databases() {
+    for pg in instance.all() {
         let (figures, grown) = figures(pg);
         add(&mut total, figures);
         add(&mut all.by, grown.by);

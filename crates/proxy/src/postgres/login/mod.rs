@@ -12,11 +12,13 @@
 //! With the first way, nobody reaches the database without having proven a password. Errors are the database's own or have its wording. An unknown
 //! user goes through the same exchange as a known one.
 
+mod cancel;
 mod console;
 mod exchange;
 mod greet;
 mod lookup;
 mod relay;
+mod sharing;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,14 +31,16 @@ use freshet_net::postgres::secret::Credentials;
 use freshet_net::postgres::{ConnectError, SessionLogin, login_session};
 use freshet_types::CatalogVersion;
 use freshet_wire::postgres::backend;
-use freshet_wire::postgres::startup;
+use freshet_wire::postgres::startup::{self, Replication};
 use tokio::time::timeout;
 
 use crate::peer::Peer;
+use crate::pool::PoolMode;
 use crate::postgres::Pg;
 use crate::postgres::login::greet::{Greeted, Hello};
 use crate::postgres::login::lookup::Sources;
 use crate::postgres::on_demand::Tenancy;
+use crate::postgres::pooling::{Login, Obtained};
 use crate::postgres::session::first_question;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
 use crate::server::databases::Databases;
@@ -49,8 +53,6 @@ pub(crate) use lookup::Question;
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a role's name (`NAMEDATALEN - 1`).
 const NAME_BYTES_MAX: usize = 63;
-/// With several servers, a client that cancels waits no longer than this for all of them.
-const CANCEL_WAIT: Duration = Duration::from_millis(500);
 
 /// Access control.
 #[derive(Debug)]
@@ -113,16 +115,33 @@ pub(crate) struct Admitted {
     /// The database that the client has named.
     pub(crate) shared: Arc<Pg>,
     pub(crate) client: Peer,
-    pub(crate) upstream: Peer,
-    /// The connection is for replication.
-    pub(crate) replication: bool,
+    pub(crate) upstream: Upstreams,
+    /// Whether the connection is for replication.
+    pub(crate) replication: Replication,
     /// The role that it logged in as; empty if the name is not UTF-8.
     pub(crate) user: String,
     pub(crate) names: Names,
-    /// The catalogue in use when the query for the session's context was sent with the login, if it was.
-    pub(crate) asked_under: Option<CatalogVersion>,
     /// Of a database of the entry `*`: its place there.
     pub(crate) tenancy: Option<Tenancy>,
+}
+
+impl Admitted {
+    /// The session belongs to a database of the entry `*`, under the name that the server has read.
+    fn move_in(&mut self, tenancy: Tenancy) {
+        if let Some(opened) = tenancy.opened() {
+            self.shared = opened.clone();
+        }
+        tenancy.name().clone_into(&mut self.names.database);
+        self.tenancy = Some(tenancy);
+    }
+}
+
+/// The server connection of a session.
+pub(crate) enum Upstreams {
+    /// Its own; and the catalogue in use when the query for the session's context was sent with the login, if it was.
+    Own(Peer, Option<CatalogVersion>),
+    /// The first of those that it shares.
+    Shared(Arc<Login>, Box<Obtained>),
 }
 
 /// Messages that read the session's context, sent with the login.
@@ -142,7 +161,7 @@ impl Asking {
         let under = shared.catalog_version();
         let database = database_of(session);
         let same = |stream: &ServerIdentity| stream.database.as_bytes() == database;
-        let reads = !session.replication && !shared.switches.bypass();
+        let reads = session.replication == Replication::No && !shared.switches.bypass();
         let asks = reads && shared.identity().is_some_and(|stream| same(&stream));
         Self { messages: if asks { first_question(&shared.named.names()) } else { Vec::new() }, under }
     }
@@ -150,10 +169,15 @@ impl Asking {
 
 /// An authenticated role.
 struct LoggedIn {
-    login: SessionLogin,
-    replication: bool,
+    upstream: Upstreams,
+    replication: Replication,
     user: String,
-    asked_under: Option<CatalogVersion>,
+}
+
+impl Upstreams {
+    fn own(login: SessionLogin, under: CatalogVersion) -> Self {
+        Self::Own(Peer::with_input(login.socket, &login.received), login.asked.then_some(under))
+    }
 }
 
 /// Why a login failed.
@@ -238,7 +262,7 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
     let greeted = timeout(LOGIN_TIMEOUT, greet::greet(socket, databases));
     let Greeted { mut client, packet, tls } = match databases.rules.pre_auth.hello(greeted).await?.ok()?? {
         Hello::Cancel(mut client, packet) => {
-            cancel(databases, &packet).await;
+            cancel::cancel(databases, &packet).await;
             // The end of this connection tells the client that the request was processed.
             let _ = timeout(LOGIN_TIMEOUT, client.shut_down()).await;
             return None;
@@ -273,18 +297,18 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
     }
     let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, &shared, &names.database)).await;
     match login.unwrap_or_else(|_| Err(timed_out())) {
-        Ok(LoggedIn { login, replication, user, asked_under }) => {
-            let mut upstream = Peer::with_input(login.socket, &login.received);
+        Ok(LoggedIn { upstream, replication, user }) => {
             backend::put_authentication(client.output.buffer(), 0, &[]);
+            let mut admitted = Admitted { shared, client, upstream, replication, user, names, tenancy: None };
             // The entry `*` has no stream, so that its logins ask nothing.
-            let on_demand = shared.own.on_demand.as_ref().filter(|_| !replication);
-            let entered = match on_demand {
-                Some(on_demand) if is_in_database(&mut upstream).await => on_demand.enter(&names.database),
-                _ => None,
-            };
-            let (opened, tenancy) = entered.unzip();
-            let shared = opened.flatten().unwrap_or(shared);
-            let admitted = Admitted { shared, client, upstream, replication, user, names, asked_under, tenancy };
+            if let Some(on_demand) = admitted.shared.own.on_demand.clone()
+                && replication != Replication::Physical
+                && let Upstreams::Own(peer, _) = &mut admitted.upstream
+                && is_in_database(peer).await
+                && let Some(tenancy) = on_demand.enter(&admitted.names.database)
+            {
+                admitted.move_in(tenancy);
+            }
             Some(Entered::Session(admitted))
         }
         Err(refusal) => {
@@ -319,30 +343,6 @@ fn route(packet: Vec<u8>, databases: &Databases) -> Result<(Arc<Pg>, Vec<u8>), R
         _ => packet,
     };
     Ok((routed.state, packet))
-}
-
-/// Sends a cancel request to all servers at once: it does not say in words that Freshet could read which session it means, and a server ignores a
-/// request whose key is not one of its own. One that hangs delays neither the others nor, for long, the client: its request goes on behind.
-async fn cancel(databases: &Databases, packet: &[u8]) {
-    let (done, mut all_done) = tokio::sync::mpsc::channel::<()>(1);
-    let servers = databases.postgres_servers();
-    for pg in &servers {
-        let (pg, packet, done) = (pg.clone(), packet.to_vec(), done.clone());
-        freshet_net::spawn(async move {
-            if let Err(error) = freshet_net::postgres::cancel(&pg.own.upstream, &packet).await {
-                tracing::debug!(%error, "a cancel request was not delivered");
-            }
-            drop(done);
-        });
-    }
-    drop(done);
-    // It ends once no task has its sender any more.
-    let delivered = all_done.recv();
-    if servers.len() > 1 {
-        let _ = timeout(CANCEL_WAIT, delivered).await;
-    } else {
-        delivered.await;
-    }
 }
 
 async fn refuse(client: &mut Peer, refusal: &Refusal, shared: &Pg) {
@@ -401,14 +401,13 @@ async fn log_in(
     check_rate(client, shared)?;
     let access = &shared.access;
     // PAUSE: nothing reaches the database. It has the name that the client has sent.
-    client.unless_gone(shared.sessions.resumed(database)).await.ok_or(Refusal::Gone)?;
+    client.unless_gone(shared.sessions.pauses.resumed(database)).await.ok_or(Refusal::Gone)?;
     if relays {
         let asking = Asking::of(&session, shared);
         let is_text = user.as_bytes() == name;
         let login = relay::relay(client, &packet, &user, shared, &asking.messages).await?;
         let user = if is_text { user } else { String::new() };
-        let asked_under = login.asked.then_some(asking.under);
-        return Ok(LoggedIn { login, replication, user, asked_under });
+        return Ok(LoggedIn { upstream: Upstreams::own(login, asking.under), replication, user });
     }
     if access.method != Method::Trust && name != user.as_bytes() {
         // The server would read another name than Freshet.
@@ -425,11 +424,21 @@ async fn log_in(
         }
         Method::Auto => exchange::prove(client, &user, tls, shared).await?,
     };
+    if shared.settings.pool.mode == PoolMode::Transaction
+        && replication == Replication::No
+        && shared.own.on_demand.is_none()
+    {
+        let (user, last_words) = (user.clone(), proven.last_words);
+        let login = Login::new(packet, (user.clone(), database), proven.credentials);
+        let upstream =
+            client.unless_gone(Box::pin(sharing::obtain_first(shared, login))).await.ok_or(Refusal::Gone)??;
+        client.output.put(&last_words);
+        return Ok(LoggedIn { upstream, replication, user });
+    }
     let login = log_in_upstream(shared, &packet, &user, &proven.credentials, &asking.messages);
     let login = client.unless_gone(login).await.ok_or(Refusal::Gone)??;
     client.output.put(&proven.last_words);
-    let asked_under = login.asked.then_some(asking.under);
-    Ok(LoggedIn { login, replication, user, asked_under })
+    Ok(LoggedIn { upstream: Upstreams::own(login, asking.under), replication, user })
 }
 
 async fn log_in_upstream(
@@ -440,13 +449,17 @@ async fn log_in_upstream(
     behind: &[u8],
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.own.upstream;
-    login_session(upstream, packet, user, credentials, behind).await.map_err(|error| {
-        let other_verifier = matches!(error, ConnectError::OtherVerifier(_));
-        if other_verifier || matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
-            tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
-        }
-        if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(shared, error, false) }
-    })
+    let opened = login_session(upstream, packet, user, credentials, behind).await;
+    opened.map_err(|error| refused_upstream(shared, error, user))
+}
+
+/// The upstream has refused a client that has proven its password here, or cannot be reached.
+fn refused_upstream(shared: &Pg, error: ConnectError, user: &str) -> Refusal {
+    let other_verifier = matches!(error, ConnectError::OtherVerifier(_));
+    if other_verifier || matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
+        tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
+    }
+    if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(shared, error, false) }
 }
 
 /// Refuses clients whose address has failed too often.

@@ -13,26 +13,29 @@ use crate::shared::ServerIdentity;
 
 /// After this time without an answer the connection counts as dead.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// The same for more than so many statements at once.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(60);
+const MANY: usize = 3;
 /// The longest wait for a lock in milliseconds, and the largest fraction of `deadlock_timeout`. A session that holds one lock and waits for another
-/// may complete a deadlock. Freshet gives up long before the server looks for deadlocks and would end another session's transaction.
+/// may be part of a deadlock. Freshet gives up long before the server looks for deadlocks and ends a transaction.
 const LOCK_WAIT_MAX: u64 = 100;
 const LOCK_WAIT_PART: u64 = 4;
 /// SQLSTATE `insufficient_privilege`.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
-/// Errors of the server in a race with DDL: `undefined_table`, `undefined_column`, `undefined_object`, `invalid_schema_name`, `duplicate_object`,
-/// `object_in_use`, `lock_not_available`, `deadlock_detected`, `serialization_failure`, and `internal_error` for "could not open relation with OID".
+/// Errors in a race with DDL: `undefined_table`, `undefined_column`, `undefined_object`, `invalid_schema_name`, `duplicate_object`, `object_in_use`,
+/// `lock_not_available`, `deadlock_detected`, `serialization_failure`, and `internal_error` for "could not open relation with OID".
 const RACES: [&str; 10] = ["42P01", "42703", "42704", "3F000", "42710", "55006", "55P03", "40P01", "40001", "XX000"];
 
 /// Why a service statement has no answer.
 #[derive(Debug, ThisError)]
 pub(crate) enum ServiceError {
-    /// No connection.
+    /// The connection could not be opened.
     #[error("{0}")]
     Connect(#[from] ConnectError),
     /// The statement failed, or the connection did.
     #[error("{0}")]
     Query(#[from] Error),
-    /// There is no change stream, so that the server is not known.
+    /// There is no change stream, so the server is not known.
     #[error("there is no change stream")]
     NoStream,
     /// The connection leads to another server than the change stream.
@@ -95,15 +98,23 @@ impl Connection {
         Ok(self.client().await?.query_timeout(sql, ANSWER_TIMEOUT).await?)
     }
 
-    /// The same for a statement that is run often: it is prepared.
-    pub(crate) async fn query_again(&mut self, sql: &'static str) -> Result<Rows, ServiceError> {
-        let mut answers = self.client().await?.query_prepared(&[(sql, Vec::new())], ANSWER_TIMEOUT).await?;
-        Ok(answers.pop().unwrap_or_default())
+    /// Runs a frequent statement, which is prepared.
+    pub(crate) async fn query_again(&mut self, sql: &str) -> Result<Rows, ServiceError> {
+        Ok(self.query_all_again(&[(sql, Vec::new())]).await?.pop().unwrap_or_default())
+    }
+
+    /// Runs frequent statements with text parameters in one round trip. The answers are in their order.
+    pub(crate) async fn query_all_again(
+        &mut self,
+        statements: &[(&str, Vec<&str>)],
+    ) -> Result<Vec<Rows>, ServiceError> {
+        let limit = if statements.len() > MANY { ANSWERS_TIMEOUT } else { ANSWER_TIMEOUT };
+        Ok(self.client().await?.query_prepared(statements, limit).await?)
     }
 
     async fn client(&mut self) -> Result<&mut Client, ServiceError> {
-        // Without a stream the server is unknown. If the stream ended between two statements of a transaction, the transaction is open here. It ends
-        // with its connection; otherwise the next stream would wait for it without end.
+        // Without a stream the server is unknown. If the stream ended in a transaction of this connection, the transaction ends with the connection.
+        // Otherwise the next stream would wait for it without end.
         if self.shared.identity().is_none() {
             self.client = None;
             return Err(ServiceError::NoStream);
@@ -122,15 +133,18 @@ impl Connection {
     async fn connect(&mut self) -> Result<(), ServiceError> {
         let (mut client, identity) = connect(&self.shared).await?;
         self.identity = Some(identity);
-        // So that no name below means an object of the application, whatever the account's own search path.
-        client.query_timeout("SELECT pg_catalog.set_config('search_path', '', false)", ANSWER_TIMEOUT).await?;
+        // No unqualified name then means an object of the application, whatever the account's own search path. To compile the statements would take
+        // longer than to run them.
+        let settings =
+            "SELECT pg_catalog.set_config('search_path', '', false), pg_catalog.set_config('jit', 'off', false)";
+        client.query_timeout(settings, ANSWER_TIMEOUT).await?;
         self.shared.saw_server_version(client.server_version());
         self.client = Some(client);
         Ok(())
     }
 }
 
-/// A new connection to the upstream's name, with a short limit of lock waits, and the server that it leads to.
+/// A new connection to the upstream's name with a short limit of lock waits, and the identity of its server.
 pub(crate) async fn connect(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
     let mut client = Client::connect(&shared.own.upstream, Purpose::Sql).await?;
     let sql = format!(

@@ -1,8 +1,8 @@
 //! Runs key queries: see [`crate::shared::key_queries`].
 //!
-//! They must see every row that the sessions' own queries see, so row security must not hide any: the server is told to fail instead. And they must
-//! see committed rows only, so that no key is missed that a rollback restores. Tables that the account may not read are remembered until the
-//! catalogue changes, as it does with a GRANT.
+//! Key queries must see every row that the sessions' own queries see, so row security must not hide any: the server is told to fail instead. They
+//! must see committed rows only, so that no key is missed that a rollback restores. Tables that the account may not read are remembered until the
+//! catalogue changes. A GRANT changes it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, read_keys
 const CONNECTIONS: usize = 2;
 /// Time limit of one key query with its settings.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The server's own limit comes first. With an empty search path no name means an object of the application by accident.
+/// The server's own limit comes first. With an empty search path no name means an object of the application by mistake.
 const MANNERS: &str = "SET statement_timeout = '3s'; SET default_transaction_read_only = on; \
     SET default_transaction_isolation = 'read committed'; SET row_security = off; SET search_path = ''; \
     SET standard_conforming_strings = on";
-/// The log end, read after the keys, and so after their snapshots: everything that these show was in the log by then.
+/// The log end, read after the keys and so after their snapshots: all that these show was in the log by then.
 const END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
 /// SQLSTATE for a missing privilege, and for rows that row security would hide.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
-/// SQLSTATE for a statement that took too long; those of a session that the server ends have another class.
+/// SQLSTATE for a statement that took too long. The errors of a session that the server ends have another class.
 const QUERY_CANCELED: &str = "57014";
 const SESSION_ENDED: &str = "57P";
 /// Limit of remembered tables that may not be read.
@@ -62,7 +62,7 @@ async fn read(mut reader: Reader) {
                     reader.shared.keys_read(job, keys, behind);
                 }
             }
-            // The failure passes: the redefinition of the table will end.
+            // The failure ends with the redefinition of the table.
             Err(error) if error.is_race() => {
                 tracing::debug!("cannot read the keys that a result depends on: {error}");
                 reader.shared.key_queries_failed(jobs, Failure::Raced);
@@ -106,7 +106,7 @@ impl Reader {
         join_keys.tables().iter().any(|table| self.closed.1.contains(table))
     }
 
-    /// The keys, and a log end after them.
+    /// The keys, and a log end read after them.
     async fn read(&mut self, jobs: &[Job]) -> Result<(Vec<Keys>, Lsn), ServiceError> {
         let mut link = match self.link.take() {
             Some(link) if !link.0.is_dead() && Some(&link.1) == self.shared.identity().as_deref() => link,
@@ -148,7 +148,7 @@ async fn open(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
     Ok((client, identity))
 }
 
-/// Those of the tables that may not be read; all of them if that cannot be determined.
+/// The tables that may not be read. All of them, if this cannot be determined.
 async fn unreadable(client: &mut Client, tables: &[TableId]) -> Result<Vec<TableId>, Error> {
     let ids: Vec<String> = tables.iter().map(|table| table.0.to_string()).collect();
     let sql = format!(

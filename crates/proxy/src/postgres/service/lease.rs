@@ -1,18 +1,18 @@
 //! The lease and the visibility proofs: one query serves both.
 //!
 //! Every [`TICK`], and at once when a session waits for its watermark, the log end and a snapshot are read from the primary. Once the stream has
-//! passed the log end, the lease is renewed to the time of the query. The snapshot proves commits visible; while some are unproven the query is
-//! repeated every [`PROOF_PAUSE`], which serves all of them at once. Nothing waits for that: a session that fills while an unproven commit matters
-//! requests a proof of its own, which counts for all unproven commits, too.
+//! passed the log end, the lease is renewed to the time of the query. The snapshot proves commits visible. While some are unproven, the query is
+//! repeated every [`PROOF_PAUSE`], which serves all of them at once. No session waits for this: a session that fills while an unproven commit matters
+//! requests its own proof, which also counts for all unproven commits.
 //!
-//! A stream with changes passes each log end by itself, and an idle stream reports its position; it is asked for it only if a log-end probe was not
-//! passed for a while.
+//! A stream with changes passes each log end by itself, and an idle stream reports its position. The stream is asked for its position only if a
+//! log-end probe was not passed for a while.
 //!
-//! The stream may not reach a position although nothing is wrong: an idle transaction that has written a little leaves log that nothing flushes. Nor
-//! does the server flush the commit of a transaction that wrote no log of its own before it acknowledges it (NOTIFY, a transaction id, temporary and
-//! unlogged tables). Then Freshet commits a tiny transactional message, which flushes the log. It does so at once if something waits for log that is
-//! known not to be flushed, unless another session is about to commit, which also flushes it; otherwise once the stream has not moved for a while.
-//! For look-ups alone it does so at most every [`NUDGE_PAUSE`].
+//! The stream may not reach a position although nothing is wrong. An idle transaction that has written a little leaves log that nothing flushes. Nor
+//! does the server flush the commit of a transaction without log of its own before it acknowledges it (NOTIFY, a transaction id, temporary and
+//! unlogged tables). Then Freshet commits a small transactional message, which flushes the log. It does so at once if something waits for log that is
+//! known not to be flushed, unless another session is about to commit, which also flushes it. Otherwise it does so once the stream has not moved for
+//! a while. For look-ups alone it does so at most every [`NUDGE_PAUSE`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -29,12 +29,12 @@ use crate::service::once::Once;
 const TICK: Duration = Duration::from_millis(50);
 /// Shortest interval of log-end probes, unless look-ups wait for the next one, which serves all of them.
 const TICK_MIN: Duration = Duration::from_millis(1);
-/// The query for what is visible, the log end, and the flushed position.
-const QUESTION: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
+/// The query for the visible snapshot, the log end, and the flushed position.
+const PROBE: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
      pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text";
 /// Interval of log-end probes while commits are unproven.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
-/// Interval of log-end probes while some are needed that nothing waits for.
+/// Interval of log-end probes while some are needed for which nothing waits.
 const SOON: Duration = Duration::from_millis(4);
 /// Interval in which log ends that results need are counted: see [`crate::Shared::shares_probes`].
 const COUNT_FOR: Nanos = 10_000_000;
@@ -42,7 +42,7 @@ const COUNT_FOR: Nanos = 10_000_000;
 const RETRY: Duration = Duration::from_millis(200);
 /// Interval of checks whether the stream is late, while something waits for it.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long the stream must not move before the log is flushed although another session writes, whose commit may flush it.
+/// If the stream has not moved for this time, the log is flushed even if another session writes, whose commit may flush it.
 const OTHERS_FLUSH: Nanos = 1_000_000;
 /// Age of an unpassed log-end probe after which a message flushes the log: when sessions wait for it, and when none does.
 const NUDGE_AFTER: (Nanos, Nanos) = (3_000_000, 150_000_000);
@@ -88,11 +88,11 @@ struct Lease {
     nudged_at: Nanos,
     nudged_for: Lsn,
     nudged_behind: Lsn,
-    /// Something waits for log that is not flushed, not even by the last message: the stream's position, and since when.
+    /// If something waits for log that is not flushed, not even by the last message: the stream's position, and since when.
     unflushed: Option<(Lsn, Nanos)>,
     /// When the log ends that results need were last counted.
     counted_at: Nanos,
-    /// The changes of the configuration that had been noticed before the last results were taken.
+    /// Number of configuration reloads noticed before the last results were taken.
     reloads: u64,
 }
 
@@ -110,7 +110,7 @@ impl Lease {
             self.counted_at = asked_at;
             shared.decide_sharing(elapsed);
         }
-        let rows = self.connection.query_again(QUESTION).await?;
+        let rows = self.connection.query_again(PROBE).await?;
         shared.probe_ends(asked_at);
         let shape = || ServiceError::UnexpectedAnswer("a position");
         let [[Some(snapshot), Some(lsn), Some(flushed)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]
@@ -125,7 +125,7 @@ impl Lease {
         let end = End { epoch, lsn };
         shared.log_lag.note_end(lsn);
         shared.cache.prove(epoch, &visible);
-        // They were added later, each under the configuration at that time.
+        // These results were added later, each under the configuration at that time.
         if shared.reloads.noticed() == before {
             for result in results {
                 shared.install(result, end);
@@ -141,7 +141,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Waits until the next log-end probe is due, or needed.
+    /// Waits until the next log-end probe is due or needed.
     async fn rest(&mut self, read_at: Instant, failed: bool, wanted: bool) {
         tokio::select! {
             () = tokio::time::sleep(TICK_MIN) => {}
@@ -152,7 +152,7 @@ impl Lease {
             self.shared.keepalive.notify_one();
         }
         let mut held = None;
-        // After a log-end probe that sessions wait for, it is checked continuously whether the log must be flushed.
+        // After a log-end probe for which sessions wait, Freshet checks continuously whether the log must be flushed.
         let untimed = self.shared.settings.faults.no_timed_flushes && !wanted && self.shared.cache.epoch().is_some();
         loop {
             let pending = self.shared.cache.has_pending();

@@ -1,9 +1,9 @@
-//! The contents of the publication, and how a table is added or removed.
+//! The contents of the publication, and the way a table is added or removed.
 //!
-//! `ALTER PUBLICATION` locks the publication, then one table after the other. While it waits for a table, other sessions wait for it: an
-//! application's DDL that needs the lock of a second table, or an event trigger that removes a table. Such a deadlock ends an application's
+//! `ALTER PUBLICATION` locks the publication, then one table after another. While it waits for a table, other sessions wait for it: an application's
+//! DDL that needs the lock of a second table, or an event trigger that removes a table. A deadlock between them would end an application's
 //! transaction. So each table is added or removed in a transaction of its own, which waits for the table's lock while it holds nothing else. Under
-//! that lock no session can redefine the table, and it is checked once more whether its updates would fail.
+//! this lock no session can redefine the table. Then it is checked once more whether updates of the table would fail.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,16 @@ use crate::postgres::service::connection::{Connection, ServiceError};
 
 /// The lock that ALTER PUBLICATION takes on a table.
 const LOCK: &str = "SHARE UPDATE EXCLUSIVE";
-/// Time limit for a table's lock that autovacuum holds, which it gives up after `deadlock_timeout`, in milliseconds.
+/// Time limit in milliseconds for a table's lock that autovacuum holds. Autovacuum releases it after `deadlock_timeout`.
 const AUTOVACUUM_WAIT: u32 = 3000;
-/// Time limit for the publication's lock, while the table's lock is held. A transaction whose DDL removed a table holds it to its end.
+/// Time limit for the publication's lock, while the table's lock is held. A transaction whose DDL removed a table holds the publication's lock to its
+/// end.
 const SECOND_WAIT: u32 = 10;
 
-/// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with generated columns in it
-/// that the publication does not send. It never sends virtual ones. `freshet.note_ddl()` has the same condition. Neither casts a text to a number,
-/// because such a cast may be user-defined. `publication`: its name as a literal; if it does not exist, it will send stored ones.
+/// Whether UPDATE and DELETE of a table `c` fail if it is published. They fail without a replica identity. From version 18 on they also fail if the
+/// replica identity has generated columns that the publication does not send. It never sends virtual ones. `freshet.note_ddl()` has the same
+/// condition. Neither casts a text to a number, since such a cast may be user-defined. `publication` is its name as a literal; if it does not exist,
+/// it will send stored columns.
 #[must_use]
 pub fn updates_fail(publication: &str) -> String {
     format!(
@@ -39,8 +41,8 @@ pub fn updates_fail(publication: &str) -> String {
 const IDENTITY: &str = "i.indisvalid AND i.indimmediate \
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END";
 
-/// The publication's tables, each with the version of its row; without those with a row filter or a column list (the columns exist from version 15
-/// on), whose changes would be incomplete.
+/// The publication's tables, each with the version of its row. Tables with a row filter or a column list are left out, since their changes would be
+/// incomplete (the columns for this exist from version 15 on).
 pub(crate) fn published_sql(shared: &Pg) -> String {
     format!(
         "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
@@ -74,7 +76,7 @@ impl Move {
     }
 }
 
-/// Adds a table to the publication, unless its updates would fail then, or removes it. Does nothing if the table does not exist.
+/// Adds a table to the publication, unless its updates would fail, or removes it. Does nothing if the table does not exist.
 pub(crate) async fn move_table(
     connection: &mut Connection,
     shared: &Pg,
@@ -118,7 +120,7 @@ async fn lock_of(connection: &mut Connection, table: TableId) -> Result<Option<(
     Ok(Some((name, wait)))
 }
 
-/// The same in a transaction that has locked the table with this name, if it is still the same table.
+/// Moves the table in a transaction that has locked the table with this name, if it is still the same table.
 async fn move_locked(
     connection: &mut Connection,
     shared: &Pg,

@@ -1,9 +1,8 @@
 //! Adds tables to the publication and decides when their changes are complete.
 //!
-//! A table in the publication is not yet published for Freshet: a transaction that wrote to it *before* `ALTER PUBLICATION` committed, and commits
-//! afterwards, never delivers that write. A result that was read in between would stay stale without limit. So a table counts as published only once
-//! every transaction has ended that held a lock for writing at a time after the ALTER. Prepared transactions hold such locks too, and `pg_locks`
-//! shows them.
+//! A table in the publication is not yet published for Freshet. A transaction that wrote to it *before* `ALTER PUBLICATION` committed, and commits
+//! afterwards, never delivers this write. A result that was read in between would stay stale without limit. So a table counts as published only once
+//! every transaction has ended that held a lock for writing after the ALTER. Prepared transactions hold such locks too, and `pg_locks` shows them.
 //!
 //! Tables are identified by their object id: a table that was dropped and created again is another table. Each is added or removed in a transaction
 //! of its own ([`move_table`]).
@@ -17,8 +16,8 @@ use freshet_types::{Catalog, CatalogVersion, Epoch, RelationKind, ReplicaIdentit
 
 use crate::postgres::Pg;
 use crate::postgres::service::connection::{Connection, ServiceError};
-use crate::postgres::service::following::{Accounts, Earner};
 use crate::postgres::service::publication::{Move, move_table, published_sql, read_published};
+use crate::postgres::service::table_balance::{Accounts, Earner};
 use crate::service::once::Once;
 
 /// Tables that are requested within this time form one batch.
@@ -31,14 +30,14 @@ const IDLE_POLL: Duration = Duration::from_millis(500);
 const BATCH_MAX: usize = 200;
 /// Time before a table that could not be published is tried again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-/// The same if it was being redefined, or locked.
+/// Time before a table is tried again that was being redefined, or locked.
 const RACE_PAUSE: Duration = Duration::from_secs(1);
-/// The same if it was removed for a session's statement, which then locks it.
+/// Time before a table is tried again that was removed for a session's statement, which then locks it.
 const WAY_PAUSE: Duration = Duration::from_secs(1);
 /// Time before it is checked whether an administrator has published a table.
 const UNPUBLISHED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Whether the stream must be started again after the barrier: releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may continue to decode a running
+/// Whether the stream must be restarted after the barrier. Releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may continue to decode a running
 /// transaction with the previous state of the publication (commit 4909b38af).
 #[must_use]
 pub fn stream_must_restart(version_num: u32) -> bool {
@@ -62,7 +61,7 @@ pub async fn publish_tables(shared: Arc<Pg>) {
         restarted_for: HashMap::new(),
         accounts: Accounts::default(),
         leaving: HashSet::new(),
-        reckoned_at: Instant::now(),
+        balanced_at: Instant::now(),
         compared: None,
         version_num: 0,
         shared: shared.clone(),
@@ -88,13 +87,13 @@ struct Publishing {
     refused: HashMap<TableId, Instant>,
     /// Tables in the publication that wait for the end of their writers.
     barriers: Vec<Barrier>,
-    /// For releases where [`stream_must_restart`]: the tables that were in the publication, with the versions of its rows, before the stream was last
-    /// started again.
+    /// For releases where [`stream_must_restart`]: the tables that were in the publication, with the versions of its rows, before the last restart of
+    /// the stream.
     restarted_for: HashMap<TableId, String>,
-    /// Whether publishing a table pays, and when that was last computed.
+    /// The balances of the tables, and the time of their last update.
     accounts: Accounts,
-    reckoned_at: Instant,
-    /// Tables that no longer count as published, since they do not pay, and must leave the publication.
+    balanced_at: Instant,
+    /// Tables that no longer count as published, since they do not pay, and are yet to be removed from the publication.
     leaving: HashSet<TableId>,
     /// The catalogue for which the publication contains no table whose updates fail.
     compared: Option<CatalogVersion>,
@@ -104,13 +103,13 @@ struct Publishing {
 /// Tables, and the transactions that must end before they count as published.
 struct Barrier {
     epoch: Epoch,
-    /// With the versions of the publication's rows.
+    /// The tables with the versions of the publication's rows.
     tables: HashMap<TableId, String>,
-    /// Lock holders, in the form of [`Publishing::holders`]; None: they are read at the next check.
+    /// Lock holders, in the form of [`Publishing::holders`]. None: they will be read at the next check.
     waiting: Option<HashSet<Holder>>,
 }
 
-/// Relation and virtual transaction.
+/// Relation and virtual transaction of a lock.
 type Holder = Vec<Option<String>>;
 
 impl Publishing {
@@ -123,7 +122,7 @@ impl Publishing {
         let Some(epoch) = self.shared.cache.epoch() else { return Ok(()) };
         let catalog = self.shared.catalog.load_full();
         self.withdraw(&catalog).await?;
-        self.leave_out().await?;
+        self.begin_cool_offs().await?;
         self.barriers.retain(|barrier| barrier.epoch == epoch);
         let batch = self.batch(&catalog);
         if !batch.is_empty() {
@@ -132,7 +131,7 @@ impl Publishing {
         self.look_at_barriers().await
     }
 
-    /// A session is about to change these tables, or some of them, to what no published table may be.
+    /// A session is about to make changes to these tables that the publication does not permit, so they are removed from it.
     async fn make_way(&mut self, tables: &[TableId]) -> Result<(), ServiceError> {
         let mut published = self.published().await?;
         published.retain(|table, _| tables.contains(table));
@@ -184,7 +183,7 @@ impl Publishing {
         }
         let mut tables = self.published().await?;
         tables.retain(|table, _| batch.contains(table));
-        // They no longer qualify, as a newer catalogue will show.
+        // These tables no longer qualify, as a newer catalogue will show.
         for table in batch.iter().filter(|table| !tables.contains_key(table)) {
             self.refused.entry(*table).or_insert_with(|| Instant::now() + RACE_PAUSE);
         }
@@ -197,7 +196,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// Marks the tables as published whose writers have all ended.
+    /// Marks tables as published whose writers have all ended.
     async fn look_at_barriers(&mut self) -> Result<(), ServiceError> {
         let mut at = 0;
         while let Some(tables) = self.barriers.get(at).map(|b| b.tables.keys().copied().collect::<Vec<_>>()) {
@@ -220,7 +219,7 @@ impl Publishing {
     }
 
     async fn writers_have_ended(&mut self, barrier: Barrier) -> Result<(), ServiceError> {
-        // Another process may have published them at any time: the stream may be older than that.
+        // Another process may have published them at any time, perhaps after the stream was started.
         let restarted = |(table, version)| self.restarted_for.get(table) == Some(version);
         if !barrier.tables.iter().all(restarted) && stream_must_restart(self.version_num().await?) {
             tracing::info!(
@@ -242,7 +241,7 @@ impl Publishing {
         Ok(read_published(self.connection.query(&published_sql(&self.shared)).await?))
     }
 
-    /// A table that is refused does not delay the others.
+    /// Adds tables to the publication. A table that is refused does not delay the others.
     async fn add(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
         for table in tables {
             self.refused.remove(&table);
@@ -256,7 +255,7 @@ impl Publishing {
     }
 
     fn refuse(&mut self, table: TableId, error: &ServiceError) {
-        // A busy schema has many, and EXPLAIN CACHE shows it for the statements that read the table.
+        // A race is logged at a low level, since a busy schema has many. EXPLAIN CACHE shows it for the statements that read the table.
         let pause = if error.is_race() {
             tracing::debug!(table = table.0, "table cannot be published yet: {error}");
             RACE_PAUSE
@@ -305,16 +304,16 @@ impl Publishing {
         Ok(self.version_num)
     }
 
-    /// Removes tables from the publication for a cool-off if they do not pay: [`super::following`]. Not if others manage the publication, if
-    /// everything is to be cached, or if adding a table again needs a new stream.
-    async fn leave_out(&mut self) -> Result<(), ServiceError> {
+    /// Removes tables from the publication for a cool-off if they do not pay: [`super::table_balance`]. No table is removed if others manage the
+    /// publication, if everything is to be cached, or if adding a table again needs a new stream.
+    async fn begin_cool_offs(&mut self) -> Result<(), ServiceError> {
         let now = Instant::now();
         let always = self.shared.cache.limits().keep == Keep::Always;
-        if always || self.shared.own.prepared || now < self.reckoned_at + IDLE_POLL {
+        if always || self.shared.own.prepared || now < self.balanced_at + IDLE_POLL {
             return Ok(());
         }
-        let elapsed = (now - self.reckoned_at).min(2 * IDLE_POLL);
-        self.reckoned_at = now;
+        let elapsed = (now - self.balanced_at).min(2 * IDLE_POLL);
+        self.balanced_at = now;
         if stream_must_restart(self.version_num().await?) {
             return Ok(());
         }
@@ -328,10 +327,10 @@ impl Publishing {
         let before = self.shared.cool_off.load_full();
         let is_published = |table| cache.is_published(table);
         let gone =
-            self.accounts.reckon(elapsed, |table| before.is_wanted(table), &cache.changes(), earners, is_published);
-        let left_out = self.accounts.left_out();
-        // Before the cache drops them, so that fills do not request them again at once.
-        self.shared.cool_off.store(Arc::new(left_out.iter().copied().collect()));
+            self.accounts.update(elapsed, |table| before.is_wanted(table), &cache.changes(), earners, is_published);
+        let in_cool_off = self.accounts.in_cool_off();
+        // The set is stored before the cache drops the tables, so that fills do not request them again at once.
+        self.shared.cool_off.store(Arc::new(in_cool_off.iter().copied().collect()));
         if !gone.is_empty() {
             cache.unpublish(&gone);
             for table in &gone {
@@ -341,11 +340,11 @@ impl Publishing {
             tracing::info!(tables = ?gone, "tables are in cool-off, and not published for a while: their changes cost more than hits saved");
             self.leaving.extend(gone);
         }
-        self.leaving.retain(|table| left_out.contains(table));
+        self.leaving.retain(|table| in_cool_off.contains(table));
         self.unpublish().await
     }
 
-    /// Removes tables from the publication. If a lock delays it, it is tried again; until then the server sends changes that are not needed.
+    /// Removes tables from the publication. If a lock prevents it, it is tried again. Until then the server sends changes that are not needed.
     async fn unpublish(&mut self) -> Result<(), ServiceError> {
         if self.leaving.is_empty() {
             return Ok(());
@@ -372,7 +371,7 @@ impl Publishing {
         }
     }
 
-    /// Removes tables from the publication whose updates fail while they are in it, whoever added them: each catalogue is compared with the
+    /// Removes tables from the publication whose updates fail while they are in it, whoever added them. Each catalogue is compared with the
     /// publication until all are removed.
     async fn withdraw(&mut self, catalog: &Catalog) -> Result<(), ServiceError> {
         if self.compared == Some(catalog.version) {
@@ -400,7 +399,7 @@ impl Publishing {
     }
 }
 
-/// Whether it has rows of its own, all of which are logged.
+/// Whether the relation has its own rows, all of which are logged.
 fn is_table(table: &Table) -> bool {
     matches!(table.kind, RelationKind::Table | RelationKind::Parent)
 }

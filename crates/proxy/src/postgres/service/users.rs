@@ -61,7 +61,7 @@ async fn look_up(
     sql: &str,
     user: &str,
 ) -> Result<Option<Verifier>, ServiceError> {
-    // A connection that was closed meanwhile fails only with the query.
+    // A connection that was closed meanwhile fails only at the query, so the query is repeated once.
     for again in [true, false] {
         if client.is_none() {
             *client = Some(Client::connect(&shared.own.upstream, Purpose::Sql).await?);
@@ -80,8 +80,8 @@ async fn look_up(
     Err(ServiceError::UnexpectedAnswer("--auth-query"))
 }
 
-/// Name and verifier, as in pg_shadow; no row or NULL means that the user has no password. A row with another name is not the user's, however the
-/// query compares names.
+/// Name and verifier, as in pg_shadow. No row or NULL means that the user has no password. A row with another name is ignored, however the query
+/// compares names.
 fn read(rows: &[Vec<Option<String>>], user: &str) -> Result<Option<Verifier>, ServiceError> {
     match rows {
         [] => Ok(None),

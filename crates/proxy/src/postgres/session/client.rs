@@ -70,7 +70,7 @@ impl Session {
             {
                 break;
             }
-            if self.is_between_statements_of_a_pause() {
+            if self.link.may_wait() && (self.is_between_statements_of_a_pause() || self.is_held()) {
                 break;
             }
             let Ok(head) = frame::header(self.client.received()) else {
@@ -84,7 +84,7 @@ impl Session {
                 }
                 break;
             };
-            if self.step(head) == Step::Wait {
+            if self.waits_for_message(head) || self.step(head) == Step::Wait {
                 break;
             }
             self.waiting.looked();
@@ -132,6 +132,12 @@ impl Session {
             }
             frontend::TERMINATE => {
                 self.client.say_goodbye();
+                let within_copy =
+                    matches!(self.pipeline.back(), Some(Unit::Client(unit)) if unit.is_within_copy_data());
+                if self.server.sharing.is_some() && !within_copy {
+                    self.client.consume(head.frame_bytes);
+                    return Step::Done;
+                }
                 self.pass(head)
             }
             frontend::COPY_DONE | frontend::COPY_FAIL => {
@@ -170,6 +176,7 @@ impl Session {
 
     /// Passes a message of an unknown type: the server ends the session, and answers nothing after it.
     pub(crate) fn pass_unknown(&mut self, head: Header) -> Step {
+        self.spoil_connection();
         self.client.say_goodbye();
         self.pass(head)
     }
@@ -208,6 +215,7 @@ impl Session {
 
     /// Passes a message of an invalid length: the server answers as its state requires, and ends the session. The following bytes are not messages.
     fn pass_impossible(&mut self) {
+        self.spoil_connection();
         self.client.begin_message(HEADER_BYTES);
         self.pass_rest();
         self.client.say_goodbye();
@@ -218,6 +226,9 @@ impl Session {
         let (count, shows) = self.client.move_rest(&mut self.server);
         if let Some(shows) = shows {
             self.text_defines(shows);
+        }
+        if let Some(sharing) = self.server.sharing.as_mut().filter(|_| count > 0) {
+            sharing.rest_due = None;
         }
         count > 0
     }
@@ -234,6 +245,9 @@ impl Session {
         }
         self.client.set_ends_by_itself(false);
         let trace = self.client.take_trace();
+        if self.pipeline.client_units().next().is_none() {
+            self.link.begin_running(0, self.now());
+        }
         self.pipeline.push(Unit::Client(ClientUnit { trace, ..ClientUnit::new(kind, pure) }));
     }
 
@@ -258,6 +272,9 @@ impl Session {
         if let Some(name) = statement.and_then(|statement| statement.query.template.deallocates()) {
             self.last_unit().statements.forgot = true;
             self.server.statements.forget(name.as_bytes());
+            if let Some(sharing) = &mut self.server.sharing {
+                sharing.traces.note_prepared();
+            }
             if name.starts_with("_freshet_") {
                 self.server.own = OwnStatements::default();
             }
@@ -266,6 +283,9 @@ impl Session {
 
     /// Notes the effect of the last unit. It may change settings, unless `nature` says that it keeps them; None if the statement is not known.
     pub(crate) fn effect(&mut self, effect: Effect, nature: Option<&Nature>) {
+        if let Some(sharing) = &mut self.server.sharing {
+            sharing.traces.note(effect, nature.is_some_and(|nature| nature.keeps_settings));
+        }
         if matches!(effect, Effect::Pure | Effect::Signal) {
             return;
         }
@@ -331,11 +351,12 @@ impl Session {
 
     /// The statement with this text, as the server reads it in this session.
     pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
-        self.bare_statement(freshet_sql::without_outer_comments(text), types)
+        let known = self.shared.known_text(text, freshet_sql::without_outer_comments(text));
+        self.known_statement(&known, types)
     }
 
-    /// The same of a text without comments around it.
-    pub(crate) fn bare_statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+    /// The same by the text by which it is known: without comments around it, but with its hint.
+    pub(crate) fn known_statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
         self.shared.registry.statement_of(text, types, self.server.settings.escapes)
     }
 
@@ -377,7 +398,9 @@ impl Session {
         let says_nothing = reads_nothing || refusal == Some(Reason::NotSelect);
         let is_silent = opens
             || (effect == Effect::Pure && says_nothing)
-            || (effect == Effect::Signal && template.is_silent_signal());
+            || (effect == Effect::Signal && template.is_silent_signal())
+            || (effect == Effect::Settings
+                && template.sets_silently(&self.shared.catalog.load(), |number| statement.constant(number)));
         let (defines, locally) = (template.defines(), locally_of(statement, sets_locally));
         Nature { effect, defines, keeps_settings, locally, written, refusal, is_silent }
     }
@@ -425,6 +448,9 @@ impl Session {
     ) -> &'static str {
         let reason = nature.refusal.as_ref().unwrap_or(otherwise);
         self.count_passed(reason);
+        if let Some(sharing) = &mut self.server.sharing {
+            sharing.traces.note_names(statement.map(|statement| &**statement), &self.shared.pooling.reads_sequences);
+        }
         self.last.passes(statement, reason);
         if let Some(statement) = statement {
             statement.query.note_passed(reason);

@@ -44,7 +44,9 @@ impl Session {
     fn leave(&mut self) {
         let (sqlstate, message) = TERMINATED;
         backend::put_error(self.client.output(), "FATAL", sqlstate, message);
-        self.server.put(frontend::TERMINATE_FRAME);
+        if self.server.sharing.is_none() {
+            self.server.put(frontend::TERMINATE_FRAME);
+        }
         self.client.say_goodbye();
     }
 }

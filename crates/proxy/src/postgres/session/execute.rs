@@ -45,6 +45,7 @@ impl Session {
                 self.client.consume(bytes);
                 Step::Done
             }
+            Err(_) if !self.get_connection() => Step::Wait,
             Err(reason) => {
                 self.begin_passing_batch(reason);
                 Step::Done
@@ -76,6 +77,9 @@ impl Session {
         lead: Lead,
         reason: Reason,
     ) -> Result<Step, Reason> {
+        if !self.get_connection() {
+            return Ok(Step::Wait);
+        }
         if let Some(step) = self.refuse_batch(groups, messages.get(..lead.bytes).filter(|_| lead.closes)) {
             return Ok(step);
         }
@@ -163,8 +167,8 @@ impl Session {
                 self.answer_batch(groups, &statements, &hits, messages)
             };
         }
-        if statements.iter().any(|statement| self.is_refused(statement)) {
-            return Err(Reason::Refused);
+        if let Some(outcome) = self.holds_back(&statements) {
+            return outcome;
         }
         let mut fills = Vec::with_capacity(groups.len());
         let mut reason = None;
@@ -249,11 +253,13 @@ impl Session {
         for (at, group) in groups.iter().enumerate() {
             statements.push(match &group.parse {
                 Some((parse, _)) => {
-                    let text = freshet_sql::without_outer_comments(parse.query);
-                    if text.len() != parse.query.len() {
-                        self.note_comments(parse.query, text);
+                    let (sent, bare) = (parse.query, freshet_sql::without_outer_comments(parse.query));
+                    if bare.len() == sent.len() {
+                        self.known_statement(bare, parse.types)?
+                    } else {
+                        let known = self.note_comments(sent, bare);
+                        self.known_statement(&known, parse.types)?
                     }
-                    self.bare_statement(text, parse.types)?
                 }
                 None => match prepared_before(groups, at).and_then(|before| statements.get(before)) {
                     Some(prepared_in_batch) => prepared_in_batch.clone(),
@@ -374,7 +380,9 @@ impl Session {
         unit.effects.mark.reads = true;
         unit.fills.results = fills;
         unit.fills.describes_statement = groups.iter().any(|group| group.kept_with() == Describe::Statement);
+        self.name_running();
         for (group, statement) in groups.iter().zip(statements) {
+            self.limit_time(&statement.query);
             if let Some((parse, _)) = &group.parse {
                 self.parse_sent(parse.name, Some(statement));
             }

@@ -22,8 +22,10 @@
 //! | prefetch | `prefetch` | whether the next look-up is likely to need the log end, or to miss |
 //! | complete fills | `complete` | answers that wait for the log end before they are cached |
 //! | definitions | `definitions` | whether others must reckon with what the session has defined |
+//! | sharing | `sharing`, `tending`, `traces` | the server connection of a session that shares connections: whether it has one, and what keeps it |
 //! | orders | `orders` | what an operator has ordered: KILL, PAUSE |
 //! | waiting | `waiting` | the acknowledgement or the look-up that waits for the change stream |
+//! | time limit | `time_limit` | of a statement that a rule cancels |
 //!
 //! Order is kept by a queue of [`unit::Unit`]s, one per `ReadyForQuery` that the upstream owes: a hit is answered
 //! only when the queue is empty. Back-pressure is kept by never reading one side while the other's output is high.
@@ -48,7 +50,7 @@ mod named;
 mod observe;
 mod orders;
 mod own;
-mod own_statements;
+pub(crate) mod own_statements;
 mod passing;
 mod pipeline;
 mod plan;
@@ -56,9 +58,13 @@ mod prefetch;
 mod query;
 mod refusal;
 mod server_connection;
+mod sharing;
 pub(crate) mod shown;
 mod startup;
 mod statements;
+mod tending;
+mod time_limit;
+mod traces;
 mod transaction;
 mod unit;
 mod unseen;
@@ -87,6 +93,7 @@ use crate::postgres::session::definitions::Definitions;
 use crate::postgres::session::pipeline::Pipeline;
 use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::{Known, ServerConnection};
+use crate::postgres::session::tending::Tended;
 use crate::postgres::session::waiting::Waiting;
 use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
@@ -141,7 +148,7 @@ impl Session {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             self.read_upstream()?;
-            while self.end_commit_wait() {
+            while self.waiting.is_in_commit_wait() && self.end_commit_wait() {
                 self.read_upstream()?;
             }
             self.give_up_block_fills();
@@ -157,6 +164,20 @@ impl Session {
                     return Ok(self.end_by_order().await?);
                 }
             }
+            if self.server.sharing.is_some() {
+                match self.tend() {
+                    Tended::Again => continue,
+                    Tended::Ended => {
+                        self.end_shared().await;
+                        return Ok(());
+                    }
+                    Tended::Leaves => {
+                        self.client.end_is_told();
+                        self.server.socket().shut_down().await?;
+                    }
+                    Tended::Rests => {}
+                }
+            }
             if self.is_over() {
                 let _ = self.server.socket().flush().await;
                 self.client.socket().flush().await?;
@@ -164,7 +185,7 @@ impl Session {
                 let _ = timeout(FAREWELL_TIMEOUT, self.client.socket().shut_down()).await;
                 return Ok(());
             }
-            if self.client_is_drained() && !self.server.has_output() {
+            if self.server.sharing.is_none() && self.client_is_drained() && !self.server.has_output() {
                 self.client.end_is_told();
                 self.server.socket().shut_down().await?;
             }
@@ -188,8 +209,10 @@ impl Session {
         if !self.client.is_open() || !self.client.has_ended() {
             return self.client.has_said_goodbye();
         }
-        let waits =
-            !self.is_idle() || self.waiting.is_looking() || matches!(self.server.settings.known, Known::Asked { .. });
+        let waits = !self.is_idle()
+            || self.is_held()
+            || self.waiting.is_looking()
+            || matches!(self.server.settings.known, Known::Asked { .. });
         let high = self.client.is_high() || self.server.is_high();
         // If the session waits for nothing, the remaining bytes are an incomplete message.
         self.client.received().is_empty() || !(self.client.is_within_message() || waits || high)
@@ -200,7 +223,8 @@ impl Session {
         // Once the client has ended, the next step waits until the output is empty.
         let ended = self.client.has_ended() || self.client.has_said_goodbye();
         std::future::poll_fn(|cx| {
-            let mut progress = self.is_to_leave() || self.link.take_news() || self.poll_waits(cx);
+            let mut progress =
+                self.is_to_leave() || self.link.take_news() || self.poll_waits(cx) || self.poll_sharing(cx);
             for peer in [self.server.socket(), self.client.socket()] {
                 if peer.has_output() {
                     let high = peer.output.is_high();

@@ -12,21 +12,23 @@ use freshet_types::CatalogVersion;
 use freshet_wire::postgres::frontend;
 
 use crate::postgres::Pg;
+use crate::postgres::pooling::rest_question;
 use crate::postgres::question as context;
 use crate::postgres::session::Session;
-use crate::postgres::session::own_statements::OwnStatements;
+use crate::postgres::session::own_statements::{OwnStatements, Rest};
 use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::unit::{Ask, EndWithin, Unit};
 use crate::statement::registry::Statement;
 
 /// The names of all these statements.
-const NAMES: [&[u8]; 6] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY, LOCAL];
+const NAMES: [&[u8]; 7] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY, LOCAL, REST];
 const PROOF: &[u8] = b"_freshet_proof";
 const END: &[u8] = b"_freshet_end";
 const CONTEXT: &[u8] = b"_freshet_context";
 const END_AND_CONTEXT: &[u8] = b"_freshet_end_context";
 const QUERY: &[u8] = b"_freshet_query";
 const LOCAL: &[u8] = b"_freshet_local";
+const REST: &[u8] = b"_freshet_rest";
 
 /// The query for a session's context that is sent with its login: [`Ask::Context`].
 pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
@@ -137,7 +139,7 @@ impl Session {
             self.server.settings.idle_max.outside
         };
         let Some(idle_max) = idle_max else { return };
-        if self.is_idle() && self.now().saturating_sub(self.server.ready_at) > idle_max / 8 {
+        if self.is_idle() && self.has_connection() && self.now().saturating_sub(self.server.ready_at) > idle_max / 8 {
             frontend::put_sync(self.server.output());
             self.pipeline.push_own(Ask::UnnamedStatement);
         }
@@ -157,11 +159,13 @@ impl ServerConnection {
         let named = self.named_for(ask, shared);
         // A function may drop all prepared statements unseen, and in a block a query that fails would abort it: so this statement is always prepared.
         let mut never = false;
+        let mut rest = self.own.rest == Rest::Prepared;
         let (name, prepared): (&[u8], &mut bool) = match ask {
             Ask::Proof => (PROOF, &mut self.own.proof),
             Ask::End => (END, &mut self.own.end),
             Ask::Context => (CONTEXT, &mut self.own.context),
             Ask::EndAndContext { .. } => (END_AND_CONTEXT, &mut self.own.end_and_context),
+            Ask::Rest => (REST, &mut rest),
             Ask::Query => (QUERY, &mut never),
             Ask::Local => (LOCAL, &mut never),
             Ask::UnnamedStatement => return,
@@ -169,9 +173,13 @@ impl ServerConnection {
         // The long form of the first query for the context is sent only once.
         let knows_server = self.identity.is_some();
         let is_prepared = std::mem::replace(prepared, *prepared || ask != Ask::Context || knows_server);
+        if rest {
+            self.own.rest = Rest::Prepared;
+        }
         let out = self.output();
         if !is_prepared {
             let sql = match ask {
+                Ask::Rest => rest_question::question(),
                 Ask::Query => "SELECT".to_owned(),
                 Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
                 Ask::End => {

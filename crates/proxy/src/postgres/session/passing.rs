@@ -178,10 +178,12 @@ impl Session {
                 }
                 let message = input.bytes().get(..wanted).unwrap_or_default();
                 let refusal = self.refusal_in_batch(head.tag, message);
+                let is_unnamed = || Parse::read(message).is_ok_and(|parse| parse.name.is_empty());
+                let drops_unnamed = refusal.is_some() && head.tag == frontend::PARSE && is_unnamed();
                 self.watch(head, message);
                 self.client.put_back(input);
                 if let Some(refusal) = refusal {
-                    self.send_refused(refusal);
+                    self.send_refused(refusal, drops_unnamed);
                     self.client.consume(head.frame_bytes);
                     return Step::Done;
                 }
@@ -289,6 +291,9 @@ impl Session {
             _ => {
                 self.client.unseen_mut().forget();
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
+                    if let Some(sharing) = &mut self.server.sharing {
+                        sharing.traces.note_prepared();
+                    }
                     self.last_unit().statements.forgot = true;
                     self.server.statements.forget(name);
                 }
@@ -364,6 +369,10 @@ impl Session {
         if settled && !taken && unit.statements.bound.len() < NAMES_MAX {
             unit.statements.bound.push((name.into(), catalog));
         }
+        self.name_running();
+        if let Some(statement) = &statement {
+            self.limit_time(&statement.query);
+        }
         self.note_bracket(statement.as_ref());
         self.last_unit().effects.mark.note_other(statement.as_ref());
         self.effect(effect, statement.is_some().then_some(&nature));
@@ -372,6 +381,9 @@ impl Session {
     /// `Parse` is sent to the server.
     pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
         self.client.unseen_mut().forget();
+        if let Some(sharing) = self.server.sharing.as_mut().filter(|_| !name.is_empty()) {
+            sharing.traces.note_prepared();
+        }
         let prepared = statement.map(|statement| self.prepared(statement));
         let unit = self.last_unit();
         if unit.statements.parsed.len() < NAMES_MAX {

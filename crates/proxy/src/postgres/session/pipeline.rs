@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use freshet_types::Nanos;
+
 use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
 
 /// The units.
@@ -19,9 +21,14 @@ pub(super) struct Pipeline {
 impl Pipeline {
     /// At the start of a session: the start-up is a unit of the client, and ends with the first `ReadyForQuery`.
     pub(super) fn new(kind: Kind) -> Self {
-        let mut pipeline = Self { units: VecDeque::new(), impure: 0, absorbs_sync: false };
+        let mut pipeline = Self::empty();
         pipeline.push(Unit::Client(ClientUnit::new(kind, false)));
         pipeline
+    }
+
+    /// At the start of a session that somebody else has begun.
+    pub(super) fn empty() -> Self {
+        Self { units: VecDeque::new(), impure: 0, absorbs_sync: false }
     }
 
     // --- the queue -----------------------------------------------------------------------------------------
@@ -37,6 +44,14 @@ impl Pipeline {
     /// The unit that is answered next.
     pub(super) fn front(&self) -> Option<&Unit> {
         self.units.front()
+    }
+
+    /// The time limit of the unit that the server answers now.
+    pub(super) fn next_timeout(&self) -> Option<Nanos> {
+        match self.units.iter().find(|unit| !matches!(unit, Unit::Unseen { .. }))? {
+            Unit::Client(unit) => unit.timeout,
+            Unit::Own { .. } | Unit::Unseen { .. } => None,
+        }
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut Unit> {
@@ -55,6 +70,14 @@ impl Pipeline {
 
     pub(super) fn back_mut(&mut self) -> Option<&mut Unit> {
         self.units.back_mut()
+    }
+
+    /// The client's units, the one that is answered next first.
+    pub(super) fn client_units(&self) -> impl Iterator<Item = &ClientUnit> {
+        self.units.iter().filter_map(|unit| match unit {
+            Unit::Client(unit) => Some(unit),
+            Unit::Own { .. } | Unit::Unseen { .. } => None,
+        })
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Unit> {

@@ -1,5 +1,6 @@
 //! The simple protocol: a `Query`, which is answered as a whole.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use freshet_cache::Entry;
@@ -23,6 +24,9 @@ impl Session {
     /// A `Query` at the start of the input.
     pub(crate) fn query(&mut self, head: Header) -> Step {
         if head.frame_bytes > TEXT_BYTES_MAX {
+            if !self.get_connection() {
+                return Step::Wait;
+            }
             let nature = Nature { defines: Defines::Nothing, ..self.nature(None) };
             self.client.expect_long_text(Some(LongText::query()));
             self.begin_passing_query(None, &nature, &Reason::TooLong);
@@ -48,10 +52,9 @@ impl Session {
     }
 
     fn query_text(&mut self, sent: &[u8], message: &[u8]) -> Step {
-        let text = freshet_sql::without_outer_comments(sent);
-        if text.len() != sent.len() {
-            self.note_comments(sent, text);
-        }
+        let bare = freshet_sql::without_outer_comments(sent);
+        let known = if bare.len() == sent.len() { Cow::Borrowed(bare) } else { self.note_comments(sent, bare) };
+        let text = &*known;
         let execution = Execution::Query(text);
         let allowed = self.allowed();
         let mut bypass = None;
@@ -63,7 +66,7 @@ impl Session {
                 Decision::Fill(()) => {}
             }
         }
-        let statement = match self.bare_statement(text, &[]) {
+        let statement = match self.known_statement(text, &[]) {
             Ok(statement) => statement,
             Err(reason) => return self.pass_query(message, None, &self.nature(None), &reason),
         };
@@ -85,6 +88,9 @@ impl Session {
                 Decision::Pass(reason) => bypass = Some(reason),
                 Decision::Fill(()) => {}
             }
+        }
+        if !self.get_connection() {
+            return Step::Wait;
         }
         let nature = self.nature(Some(&statement));
         let reason = match (allowed, bypass) {
@@ -153,10 +159,13 @@ impl Session {
         }
         self.open_unit(true, Kind::Query);
         self.client.unseen_mut().forget();
+        let query = fill.stage.source.query.clone();
         let unit = self.last_unit();
         unit.effects.tells = true;
         unit.effects.mark.reads = true;
         unit.fills.results = vec![Some(fill)];
+        self.name_running();
+        self.limit_time(&query);
         self.note_code(nature);
         self.server.statements.query_sent();
         self.server.put(message);
@@ -203,6 +212,10 @@ impl Session {
         unit.effects.tells = tells;
         unit.effects.mark.reads = tells && effect == Effect::Pure;
         unit.place = place;
+        self.name_running();
+        if let Some(statement) = statement {
+            self.limit_time(&statement.query);
+        }
         self.server.statements.query_sent();
         self.deallocate(statement);
         self.note_bracket(statement);

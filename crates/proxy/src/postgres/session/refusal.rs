@@ -19,7 +19,15 @@ use crate::statement::registry::Statement;
 
 impl Session {
     pub(crate) fn is_refused(&self, statement: &Statement) -> bool {
-        self.shared.rules.refuses(statement.query.subject(), &self.server.who())
+        self.shared.rules.refuses(statement.subject(), &self.server.who())
+    }
+
+    /// Why a batch that is to be filled is not sent, if it is not: a rule refuses a statement, or there is no server connection yet.
+    pub(crate) fn holds_back(&mut self, statements: &[Arc<Statement>]) -> Option<Result<Step, Reason>> {
+        if statements.iter().any(|statement| self.is_refused(statement)) {
+            return Some(Err(Reason::Refused));
+        }
+        (!self.get_connection()).then_some(Ok(Step::Wait))
     }
 
     /// Handles a batch that passes, if a rule refuses one of its statements. `leading`: the statements that it closes before.
@@ -42,7 +50,7 @@ impl Session {
     /// Sends a `Query` that raises the error, in place of a `Query` or of a batch up to its `Sync`; None: no rule refuses the statement. The session
     /// treats it as the statement, which fails.
     pub(crate) fn refuse_by_rule(&mut self, statement: &Arc<Statement>) -> Option<Step> {
-        let message = self.shared.rules.refusal(statement.query.subject(), &self.server.who())?;
+        let message = self.shared.rules.refusal(statement.subject(), &self.server.who())?;
         let mut query = Vec::with_capacity(2 * message.len() + 256);
         frontend::put_query(&mut query, raising(&message).as_bytes());
         let nature = Nature { refusal: Some(Reason::Refused), ..self.nature(Some(statement)) };
@@ -62,16 +70,17 @@ impl Session {
             }
             _ => return None,
         };
-        self.shared.rules.refusal(statement.query.subject(), &self.server.who())
+        self.shared.rules.refusal(statement.subject(), &self.server.who())
     }
 
-    /// Sends a `Parse` that fails in the place of such a message.
-    pub(crate) fn send_refused(&mut self, message: String) {
+    /// Sends a `Parse` that fails in the place of such a message. As without the rule, only a `Parse` of the unnamed statement drops the one before.
+    pub(crate) fn send_refused(&mut self, message: String, drops_unnamed: bool) {
         let unit = self.last_unit();
         unit.response.owe(1);
         unit.sent.begun = true;
         unit.refusal.get_or_insert_with(|| message.into()); // behind the first, the server skips the rest
-        frontend::put_parse(self.server.output(), b"", FAILS.as_bytes());
+        let name: &[u8] = if drops_unnamed { b"" } else { NAME };
+        frontend::put_parse(self.server.output(), name, FAILS.as_bytes());
     }
 
     /// Whether the error that comes next may be that of [`Self::send_refused`].
@@ -87,6 +96,9 @@ impl Session {
         true
     }
 }
+
+/// The name of a statement that never exists.
+const NAME: &[u8] = b"_freshet_refused";
 
 /// A statement that the server cannot prepare. Its error has the constant.
 const FAILS: &str = "SELECT pg_catalog.int4 'freshet: refused'";

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use freshet_sql::{Isolation, Temporary};
 use freshet_types::{CatalogVersion, Nanos, Reason};
-use freshet_wire::postgres::frame::Header;
+use freshet_wire::postgres::frame::{HEADER_BYTES, Header};
 use freshet_wire::postgres::{backend, frontend};
 
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::question::{Answer, IdleMax};
 use crate::postgres::session::own_statements::OwnStatements;
+use crate::postgres::session::sharing::Sharing;
 use crate::postgres::session::statements::{Statements, Unnamed};
 use crate::rules::Who;
 use crate::session::context::Context;
@@ -58,8 +59,8 @@ pub(super) struct ServerSettings {
     pub(super) known: Known,
     /// The catalogue in use when the context was asked for.
     pub(super) asked_under: CatalogVersion,
-    /// The columns of the last context that was read after a write, and that context.
-    pub(super) context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
+    /// The columns of the last context that was read after a write, and what they said.
+    pub(super) context_behind_write: Option<BehindWrite>,
     /// Since its context was last asked for after a write, the session has read, begun a transaction block, written without a commit wait, or ended a
     /// commit wait by a fence.
     pub(super) is_used: bool,
@@ -83,10 +84,19 @@ pub(super) struct ServerSettings {
     pub(super) idle_max: IdleMax,
 }
 
+/// A context that was read after a write.
+#[derive(Debug)]
+pub(super) struct BehindWrite {
+    columns: Box<[u8]>,
+    context: Arc<Context>,
+    /// [`ServerSettings::named`]
+    named: Option<Box<[u8]>>,
+}
+
 /// A connection to the database.
 #[derive(Debug)]
 pub(super) struct ServerConnection {
-    socket: Peer,
+    pub(super) socket: Peer,
     /// Bytes of the server's current message still to come, and what to do with them.
     pub(super) rest: usize,
     pub(super) way: Way,
@@ -98,14 +108,20 @@ pub(super) struct ServerConnection {
     /// The server that this connection leads to.
     pub(super) identity: Option<ServerIdentity>,
     /// Which of the stream's identities `identity` was compared with ([`crate::shared::Shared::identities`]), and the result.
-    compared: Option<(u64, Result<(), Reason>)>,
+    pub(super) compared: Option<(u64, Result<(), Reason>)>,
+    /// Why statements pass as long as its database has no change stream.
+    without_stream: Reason,
     /// When the server last reported that it is idle.
     pub(super) ready_at: Nanos,
+    /// Process id and secret of the session's own connection, for cancel requests.
+    pub(super) cancel_key: Option<Box<[u8]>>,
+    /// None: the connection is the session's own.
+    pub(super) sharing: Option<Box<Sharing>>,
 }
 
 impl ServerConnection {
     /// A connection on which this user has logged in.
-    pub(super) fn new(socket: Peer, user: String, database: String) -> Self {
+    pub(super) fn new(socket: Peer, (user, database): (String, String), without_stream: Reason) -> Self {
         let settings = ServerSettings {
             known: Known::Nothing,
             asked_under: CatalogVersion::default(),
@@ -131,7 +147,10 @@ impl ServerConnection {
             settings,
             identity: None,
             compared: None,
+            without_stream,
             ready_at: 0,
+            cancel_key: None,
+            sharing: None,
         }
     }
 
@@ -194,6 +213,16 @@ impl ServerConnection {
         true
     }
 
+    /// The server tells the key for cancel requests, in the message at the start of the input; false: the message is not complete yet.
+    pub(crate) fn key_told(&mut self, head: Header) -> bool {
+        if head.frame_bytes > REPORT_BYTES_MAX {
+            return true;
+        }
+        let Some(message) = self.received().get(..head.frame_bytes) else { return false };
+        self.cancel_key = message.get(HEADER_BYTES..).map(Into::into);
+        true
+    }
+
     /// The user and the application of this connection, for the rules.
     pub(super) fn who(&self) -> Who<'_> {
         let ServerSettings { user, database, application, .. } = &self.settings;
@@ -203,7 +232,7 @@ impl ServerConnection {
     /// Makes the context the one for the rules in force.
     pub(super) fn follow_rules(&mut self, shared: &Pg) {
         if let Known::Context(context, _) = &self.settings.known
-            && context.rules != shared.rules.generation()
+            && context.rules != shared.rules.of_contexts()
         {
             self.come_under_rules(shared);
         }
@@ -247,8 +276,7 @@ impl ServerConnection {
             return Some(verdict.clone());
         }
         let Some(stream) = shared.identity() else {
-            let beyond = shared.own.on_demand.is_some();
-            return Some(Err(if beyond { Reason::TooManyDatabases } else { Reason::NoStream }));
+            return Some(Err(self.without_stream.clone()));
         };
         let own = self.identity.as_ref()?;
         let verdict = if own.database != stream.database {
@@ -270,13 +298,19 @@ impl ServerConnection {
             bytes.extend_from_slice(column.unwrap_or_default());
         }
         match &self.settings.context_behind_write {
-            Some((last, context)) if **last == *bytes && self.settings.temporary.is_some() => {
-                self.settings.known = Known::Context(context.clone(), self.settings.asked_under);
+            Some(last) if *last.columns == *bytes && self.settings.temporary.is_some() => {
+                self.settings.known = Known::Context(last.context.clone(), self.settings.asked_under);
+                // In the meantime a block may have had others.
+                self.settings.named.clone_from(&last.named);
             }
             _ => {
                 self.context_known(Answer::read(columns), shared);
                 self.settings.context_behind_write = match &self.settings.known {
-                    Known::Context(context, _) => Some((bytes.into(), context.clone())),
+                    Known::Context(context, _) => Some(BehindWrite {
+                        columns: bytes.into(),
+                        context: context.clone(),
+                        named: self.settings.named.clone(),
+                    }),
                     _ => None,
                 };
             }

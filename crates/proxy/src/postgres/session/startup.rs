@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, Waker};
 
+use freshet_net::postgres::secret::random;
+use freshet_types::Reason;
 use freshet_wire::postgres::frame;
+use freshet_wire::postgres::startup::Replication;
 
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::console;
-use crate::postgres::login::{Admitted, Entered, admit};
+use crate::postgres::login::{Admitted, Entered, Upstreams, admit};
 use crate::postgres::session::block::Transaction;
 use crate::postgres::session::client_side::ClientSide;
 use crate::postgres::session::complete::CompleteFills;
@@ -16,6 +20,7 @@ use crate::postgres::session::definitions::Definitions;
 use crate::postgres::session::pipeline::Pipeline;
 use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::ServerConnection;
+use crate::postgres::session::sharing::Sharing;
 use crate::postgres::session::unit::Kind;
 use crate::postgres::session::waiting::Waiting;
 use crate::postgres::session::watermark::SessionWatermark;
@@ -64,24 +69,66 @@ async fn converse(
     if !databases.leads_to(&admitted.names.database, shared) {
         listed.link.dismiss();
     }
-    let Admitted { client, upstream, replication, user, names, asked_under, tenancy: _tenancy, .. } = admitted;
+    let without_stream = without_stream(&admitted);
+    let Admitted { client, upstream, replication, user, names, tenancy: _tenancy, .. } = admitted;
     let _woken = shared.switches.enlist().await;
     listed.link.enlist().await;
     // The number of answers on a replication connection is unknown; it may also run SQL.
-    let kind = if replication { Kind::Raw } else { Kind::Startup };
+    let kind = if replication == Replication::No { Kind::Startup } else { Kind::Raw };
     // The user is replaced by the one that the server reports, as soon as it can be asked.
-    let server = ServerConnection::new(upstream, user, names.database);
-    let mut session = Session { worker, ..Session::new(client, server, shared.clone(), (kind, listed.link.clone())) };
-    if let Some(under) = asked_under {
-        session.asked_at_login(under);
-    }
+    let connection = |socket: Peer| ServerConnection::new(socket, (user, names.database), without_stream);
+    let new = |server, pipeline| Session {
+        worker,
+        ..Session::new(client, server, shared.clone(), (pipeline, listed.link.clone()))
+    };
+    let mut session = match upstream {
+        Upstreams::Own(peer, asked_under) => {
+            let mut session = new(connection(peer), Pipeline::new(kind));
+            if let Some(under) = asked_under {
+                session.asked_at_login(under);
+            }
+            session
+        }
+        Upstreams::Shared(login, obtained) => {
+            let mut session = new(connection(Peer::absent()), Pipeline::empty());
+            let key = cancel_key(listed.link.id, obtained.connection.origin.cancel_key.len())?;
+            let sharing = Sharing::new(login, shared.pooling.cancel_keys.enlist(key), own_waker().await);
+            session.begin_shared(sharing, *obtained);
+            session
+        }
+    };
     let ended = session.run().await;
     session.note_traffic();
     ended
 }
 
+/// Why its statements pass as long as its database has no change stream.
+fn without_stream(Admitted { tenancy, shared, .. }: &Admitted) -> Reason {
+    match (tenancy, &shared.own.on_demand) {
+        (_, None) => Reason::NoStream,
+        (Some(tenancy), Some(_)) => tenancy.kept_out(),
+        (None, Some(_)) => Reason::DatabaseNotOpened,
+    }
+}
+
+/// A key for cancel requests, as long as the server's: no other session has its first part.
+fn cancel_key(session: u64, bytes: usize) -> std::io::Result<Box<[u8]>> {
+    let secret: [u8; 32] = random()?;
+    let id = (session as u32 & i32::MAX as u32).to_be_bytes();
+    let key = [id.as_slice(), &secret].concat();
+    Ok(key.get(..bytes.clamp(8, key.len())).unwrap_or_default().into())
+}
+
+async fn own_waker() -> Waker {
+    std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await
+}
+
 fn about(admitted: &Admitted) -> About {
-    let (client, server) = (admitted.client.socket(), admitted.upstream.socket());
+    let client = admitted.client.socket();
+    let server = match &admitted.upstream {
+        Upstreams::Own(peer, _) => peer.socket(),
+        Upstreams::Shared(_, obtained) => &obtained.connection.socket,
+    };
     About {
         user: admitted.user.clone(),
         database: admitted.names.database.clone(),
@@ -95,14 +142,14 @@ fn about(admitted: &Admitted) -> About {
 }
 
 impl Session {
-    fn new(client: Peer, server: ServerConnection, shared: Arc<Pg>, (kind, link): (Kind, Arc<Link>)) -> Self {
+    fn new(client: Peer, server: ServerConnection, shared: Arc<Pg>, (pipeline, link): (Pipeline, Arc<Link>)) -> Self {
         Self {
             shared,
             worker: 0,
             link,
             client: ClientSide::new(client),
             server,
-            pipeline: Pipeline::new(kind),
+            pipeline,
             transaction: Transaction::new(),
             watermark: SessionWatermark::default(),
             prefetch: Prefetch::default(),

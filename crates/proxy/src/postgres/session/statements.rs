@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use freshet_sql::Defines;
 use freshet_types::CatalogVersion;
+use freshet_wire::postgres::frontend;
 use rapidhash::quality::RandomState;
 
 use crate::statement::registry::Statement;
@@ -192,6 +193,44 @@ impl Statements {
             Unnamed::Dropped => self.upstream_unnamed = false,
         }
         Some((state, &self.unsent_parse))
+    }
+
+    /// The session gives its connection away: the next one must get the client's unnamed statement before it can be used, and must not show another
+    /// session's. Returns whether the connection has one.
+    pub(crate) fn move_unnamed(&mut self) -> bool {
+        let has_one = self.upstream_unnamed;
+        if self.unnamed_state == Unnamed::InStep {
+            match &self.unnamed {
+                Some(prepared) => {
+                    self.unsent_parse.clear();
+                    let statement = &prepared.statement;
+                    frontend::put_parse_typed(&mut self.unsent_parse, statement.text(), &statement.types);
+                    self.unnamed_state = Unnamed::Unsent;
+                }
+                None => self.unnamed_state = Unnamed::Dropped,
+            }
+        }
+        self.upstream_unnamed = false;
+        has_one
+    }
+
+    /// Whether the client may use an unnamed statement whose text is not known.
+    pub(crate) fn has_unknown_unnamed(&self) -> bool {
+        self.upstream_unnamed && self.unnamed.is_none() && self.unnamed_state == Unnamed::InStep
+    }
+
+    /// The session has a connection that may have an unnamed statement.
+    pub(crate) fn meet_unnamed(&mut self, has_one: bool) {
+        self.upstream_unnamed = has_one;
+        if !has_one && self.unnamed_state == Unnamed::Dropped {
+            self.unnamed_state = Unnamed::InStep;
+        }
+    }
+
+    /// The `Parse` of the unnamed statement has failed: there is none.
+    pub(crate) fn unnamed_failed(&mut self) {
+        self.unnamed = None;
+        self.unnamed_state = Unnamed::Dropped;
     }
 
     pub(crate) fn forget(&mut self, name: &[u8]) {

@@ -87,6 +87,8 @@ pub(crate) enum Ask {
         /// The catalogue in use then.
         under: CatalogVersion,
     },
+    /// What lives on the connection: see [`crate::postgres::pooling::rest_question`].
+    Rest,
     /// A query that reads nothing, in a transaction block in which the server has executed none.
     Query,
     /// Restores the server's statements as the client expects them; it has no answer.
@@ -134,6 +136,8 @@ pub(crate) struct ClientUnit {
     pub(crate) passed: Option<Passed>,
     /// The message of the rule that refuses a statement in it: see [`Session::send_refused`](crate::postgres::session::Session::send_refused).
     pub(crate) refusal: Option<Box<str>>,
+    /// After so long the server is asked to cancel it.
+    pub(crate) timeout: Option<Nanos>,
     /// The trace that it belongs to.
     pub(crate) trace: Option<TraceParent>,
 }
@@ -292,6 +296,8 @@ pub(crate) struct Fills {
     execution: usize,
     /// The last execution whose answer is complete, counted in the same way.
     ended: usize,
+    /// The statement that failed while its result was to be cached, and when it was sent.
+    pub(crate) failed: Option<(Arc<NormalizedQuery>, Nanos)>,
     /// Freshet asks for the log end before its `Sync`.
     pub(crate) end: Option<EndWithin>,
     /// Its results wait for the next log-end probe of the lease service.
@@ -335,6 +341,25 @@ impl ClientUnit {
             let sent_at = self.passed.as_ref().map_or(now, |passed| passed.sent_at);
             self.passed = Some(Passed { query: statement.query.clone(), reason, sent_at });
         }
+    }
+
+    /// An error came: nothing of it is cached.
+    pub(crate) fn fail(&mut self) {
+        self.response = Response::Failed;
+        // In a batch, `Bind` or `Execute` of the first execution that is not complete.
+        let is_counted = self.kind == Kind::Batch && !self.fills.describes_statement;
+        let at = if self.fills.has_ended() { self.fills.execution } else { self.fills.execution.saturating_sub(1) };
+        let failed = self.fills.results.drain(..).nth(if is_counted { at } else { 0 }).flatten();
+        if let Some(fill) = failed {
+            self.fills.failed = Some((fill.stage.source.query.clone(), fill.stage.started));
+        }
+    }
+
+    /// The digest of a statement in it; 0: none is known.
+    pub(crate) fn digest(&self) -> u64 {
+        let passed = self.passed.as_ref().map(|passed| passed.query.digest);
+        let filled = || self.fills.results.iter().flatten().next().map(|fill| fill.stage.source.query.digest);
+        passed.or_else(filled).unwrap_or_default()
     }
 
     pub(crate) fn new(kind: Kind, pure: bool) -> Self {

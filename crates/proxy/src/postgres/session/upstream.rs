@@ -6,11 +6,12 @@ use freshet_types::{Reason, Visible};
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::{self, Header};
 
+use crate::postgres::pooling::rest_question::Lives;
 use crate::postgres::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::postgres::session::block::Block;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::server_connection::Way;
-use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
+use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Unit};
 use crate::postgres::session::{Known, Session, SessionError};
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::commit_wait::Touched;
@@ -21,7 +22,7 @@ const OWN_ROW_BYTES_MAX: usize = 64 << 10;
 impl Session {
     /// Handles all received messages of the server, as long as the client's output has space.
     pub(crate) fn read_upstream(&mut self) -> Result<(), SessionError> {
-        while !self.client.is_high() {
+        while !self.server.received().is_empty() && !self.client.is_high() {
             if self.server.rest > 0 {
                 if !self.move_upstream_bytes() {
                     break;
@@ -43,6 +44,9 @@ impl Session {
             if head.tag == backend::PARAMETER_STATUS && !self.server.setting_reported(head) {
                 break;
             }
+            if head.tag == backend::KEY_DATA && !self.server.key_told(head) {
+                break;
+            }
             let input = self.server.received();
             if head.tag == backend::READY || self.is_own_answer(head) {
                 let Some(message) = input.get(..head.frame_bytes) else {
@@ -61,11 +65,15 @@ impl Session {
                     *row = Some(message.into());
                     self.server.way = Way::Swallow;
                 }
-            } else if head.tag == backend::ERROR && head.frame_bytes <= OWN_ROW_BYTES_MAX && self.may_be_refused() {
+            } else if head.tag == backend::ERROR
+                && head.frame_bytes <= OWN_ROW_BYTES_MAX
+                && (self.may_be_refused() || self.may_be_over())
+            {
                 let Some(message) = self.server.received().get(..head.frame_bytes) else { break };
                 let message = message.to_vec();
                 let way = self.message_begins(head)?;
-                self.server.way = if self.answer_refused(&message) { Way::Swallow } else { way };
+                let is_answered = self.answer_refused(&message) || self.answer_over(&message);
+                self.server.way = if is_answered { Way::Swallow } else { way };
             } else {
                 self.server.way = self.message_begins(head)?;
             }
@@ -260,6 +268,7 @@ impl Session {
             }
             Some(Unit::Own { ask, row }) => {
                 self.own_unit_done(ask, row.as_deref(), notified);
+                self.begin_time_limit();
                 false
             }
         }
@@ -269,6 +278,10 @@ impl Session {
     pub(super) fn client_unit_done(&mut self, mut unit: ClientUnit, notified: bool) {
         self.pipeline.take_absorbed_sync();
         let (tells, now) = (unit.tells_of_data(), self.now());
+        if unit.timeout.is_some() {
+            self.end_time_limit();
+        }
+        self.next_is_running(now);
         if tells {
             self.watermark.raise(now);
             if self.shared.redefining.load(SeqCst) > 0 {
@@ -297,6 +310,12 @@ impl Session {
             self.shared.waits.answered_in(took);
             let (query, outcome) = (&fill.stage.source.query, AnsweredBy::Fill);
             self.count_answer(took.into(), &Answered { query, took, outcome, has_failed: failed, parent: unit.trace });
+        }
+        if let Some((query, sent_at)) = &unit.fills.failed
+            && let took = now.saturating_sub(*sent_at)
+            && self.shared.settings.query_log.wants(took)
+        {
+            self.observe(&Answered { query, took, outcome: AnsweredBy::Fill, has_failed: true, parent: unit.trace });
         }
         if let Some(passed) = &unit.passed {
             let (took, query, outcome) = (passed.answered(now), &passed.query, AnsweredBy::Pass(passed.reason));
@@ -328,6 +347,9 @@ impl Session {
         let unparsed = unit.unparsed();
         for name in unparsed {
             self.server.statements.forget(name);
+            if name.is_empty() && self.server.sharing.is_some() {
+                self.server.statements.unnamed_failed();
+            }
         }
         if unit.statements.forgot || !unparsed.is_empty() {
             self.server.statements.something_outlives();
@@ -352,6 +374,7 @@ impl Session {
         }
         match ask {
             Ask::UnnamedStatement | Ask::Query => {}
+            Ask::Rest => self.lives_known(Lives::read(&columns).as_ref()),
             Ask::Proof => {
                 let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
                 self.complete.set_proof(text.and_then(Visible::of_snapshot));
@@ -446,14 +469,15 @@ fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
             unit.copy.out = true;
             Way::Forward
         }
-        // An answer with a notice is not repeatable; one with an error is not a result.
-        backend::NOTICE | backend::ERROR => {
-            for fill in unit.fills.results.drain(..).flatten().filter(|_| tag == backend::NOTICE) {
+        // An answer with a notice is not repeatable.
+        backend::NOTICE => {
+            for fill in unit.fills.results.drain(..).flatten() {
                 fill.stage.source.query.note_not_cached(Reason::Construct("an answer with a notice"));
             }
-            if tag == backend::ERROR {
-                unit.response = Response::Failed;
-            }
+            Way::Forward
+        }
+        backend::ERROR => {
+            unit.fail();
             Way::Forward
         }
         _ => Way::Forward,

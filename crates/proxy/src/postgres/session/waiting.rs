@@ -31,6 +31,7 @@ use crate::postgres::session::Session;
 use crate::postgres::session::batch;
 use crate::postgres::session::unit::Unit;
 use crate::session::commit_wait::Touched;
+use crate::session::time_limit::TimeLimit;
 use crate::session::wait_queue::{Patience, Wait, WaitFor};
 
 /// What a commit wait waits for.
@@ -90,6 +91,8 @@ pub(crate) struct Waiting {
     pub(crate) generation: u64,
     patience: Patience,
     wait: Option<Wait>,
+    /// Of the statement that the server executes.
+    pub(super) time_limit: Option<TimeLimit>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -102,6 +105,11 @@ impl Waiting {
     /// Whether a message of the client will be looked up again.
     pub(crate) fn is_looking(&self) -> bool {
         self.look.is_some()
+    }
+
+    /// Whether neither an acknowledgement, nor a look-up, nor a batch waits, and no timer is left from earlier.
+    fn is_for_nothing(&self) -> bool {
+        self.commit_wait.is_none() && self.look.is_none() && self.batch.is_none() && self.sleep.is_none()
     }
 
     /// A look-up has saved a query, or no wait would have helped.
@@ -341,6 +349,12 @@ impl Session {
 
     /// Whether the awaited event has come, or the time for it is over.
     pub(crate) fn poll_waits(&mut self, cx: &mut Context<'_>) -> bool {
+        // Asked twice for each hit, which waits for nothing.
+        (!self.waiting.is_for_nothing() || self.transaction.has_fills()) && self.poll_due(cx)
+    }
+
+    #[inline(never)]
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(due) = self.due() else {
             self.waiting.sleep = None;
             return false;

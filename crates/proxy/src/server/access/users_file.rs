@@ -1,8 +1,8 @@
 //! The users file: users who may log in, with their passwords or verifiers.
 //!
-//! Each line is `"name" "secret"`, with doubled quotes inside, as in PgBouncer's `userlist.txt`; `#` or `;` begins a comment line. The file is read
-//! as a whole or not at all, so that a half-written file never locks out users. A duplicate name is an error. Error messages do not repeat what may
-//! be a password.
+//! Each line is `"name" "secret"`, with doubled quotes inside, as in PgBouncer's `userlist.txt`. A line that begins with `#` or `;` is a comment. The
+//! file is read as a whole or not at all, so that a half-written file never locks out users. A duplicate name is an error. Error messages do not
+//! repeat text that may be a password.
 //!
 //! PostgreSQL's users have verifiers. Those of MySQL and MariaDB have the passwords themselves: the client authenticates to Freshet, which logs in
 //! upstream with the same password, whatever plugins the two sides use. No stored hash of these plugins would suffice for that.
@@ -112,7 +112,7 @@ fn load<S>(path: &Path, read_secret: fn(String) -> Result<S, BadVerifier>) -> Re
     parse(&text, read_secret).map_err(|(line, bad)| UsersError { path: path.to_owned(), why: Why::Line(line, bad) })
 }
 
-/// The error names its line, counted from 1.
+/// An error names the line, counted from 1.
 fn parse<S>(
     text: &[u8],
     read_secret: fn(String) -> Result<S, BadVerifier>,
@@ -159,7 +159,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Why> {
     if text.len() as u64 > BYTES_MAX { Err(Why::TooLarge) } else { Ok(text) }
 }
 
-/// As PostgreSQL and libpq check key files: a file of root may be readable by its group.
+/// The check of PostgreSQL and libpq for key files: a file of root may be readable by its group.
 fn is_open_to_others(file: &Metadata) -> bool {
     file.mode() & if file.uid() == 0 { 0o037 } else { 0o077 } != 0
 }

@@ -1,8 +1,9 @@
 //! The division of the memory limit among the databases.
 //!
-//! Each database has its floor, and the rest is divided equally at first. Then, once a second, a step of it goes from the database that needs memory
-//! least to the one that needs it most: from one that does not fill its part, or evicts least, to the full one that evicts most. No part falls below
-//! its floor or grows above its ceiling. The steps are small, so that a database that is idle for a while does not lose what it has cached at once.
+//! Each database has its floor, and the rest is divided equally at first. Then, once a second, a step moves memory from the database that needs it
+//! least to the one that needs it most. The first is one that does not fill its part, or evicts least. The second is the full one that evicts most.
+//! No part falls below its floor or grows above its ceiling. The steps are small, so that a database that is idle for a while does not lose all
+//! cached results at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,12 +25,20 @@ pub struct Member {
     /// Its state.
     pub shared: Arc<Shared>,
     /// The least that it has.
-    pub floor: u64,
+    pub(super) floor: u64,
     /// The most that it may have.
-    pub ceiling: u64,
+    pub(super) ceiling: u64,
 }
 
-/// The parts that the databases have.
+impl Member {
+    /// With its present bounds.
+    pub fn of(shared: &Arc<Shared>) -> Self {
+        let (floor, ceiling) = shared.memory_bounds();
+        Self { shared: shared.clone(), floor, ceiling }
+    }
+}
+
+/// The parts of the databases.
 #[derive(Debug)]
 pub(super) struct Division {
     limit: u64,
@@ -47,7 +56,7 @@ struct Part {
     /// Results evicted until the last step, and since then.
     evicted_before: u64,
     evicted: u64,
-    /// There is room for more.
+    /// Whether it could use more memory.
     is_full: bool,
 }
 
@@ -82,11 +91,12 @@ impl Division {
         self.parts.iter().map(|part| &part.bytes)
     }
 
-    /// Follows a change of the limit, and the needs of the databases once a second.
+    /// Adapts to a change of the limit, and to the needs of the databases once a second.
     pub(super) fn look(&mut self, databases: &[Member], limit: u64, in_time: bool) {
         self.measurements += u32::from(in_time);
         let now: Vec<Part> = databases.iter().map(Part::new).collect();
-        if !now.iter().map(|part| part.of).eq(self.parts.iter().map(|part| part.of)) {
+        let bounds = |part: &Part| (part.of, part.floor, part.ceiling);
+        if !now.iter().map(bounds).eq(self.parts.iter().map(bounds)) {
             self.limit = limit;
             self.follow(now);
         } else if self.limit != limit {
@@ -96,7 +106,7 @@ impl Division {
             self.measurements = 0;
             for (part, Member { shared, .. }) in self.parts.iter_mut().zip(databases) {
                 let evicted = shared.cache.counters().evicted.load(Relaxed);
-                // Another state may have come to the same address.
+                // Another state may now have the same address.
                 part.evicted = evicted.saturating_sub(part.evicted_before);
                 part.evicted_before = evicted;
                 let used = shared.cache.bytes() + shared.cache.overhead();
@@ -109,7 +119,7 @@ impl Division {
         self.give(databases);
     }
 
-    /// Databases have come or gone. Those that stay keep what they have, as far as the others do not need it for an equal part.
+    /// Databases have come or gone, or have other bounds. Those that stay keep what they have, as far as the others do not need it for an equal part.
     fn follow(&mut self, now: Vec<Part>) {
         let before = std::mem::replace(&mut self.parts, now);
         self.divide();
@@ -119,7 +129,7 @@ impl Division {
                 (part.bytes, part.evicted_before) = (part.bytes.max(old.bytes).min(part.ceiling), old.evicted_before);
             }
         }
-        // What is too much is taken from those that stay, in proportion to what they have above their floors.
+        // The excess is taken from those that stay, in proportion to their parts above their floors.
         let sum: u64 = self.parts.iter().map(|part| part.bytes).sum();
         let too_much = sum.saturating_sub(self.limit);
         let stays = |part: &Part| bytes_before(part.of).is_some();
@@ -149,7 +159,7 @@ impl Division {
             part.bytes = u64::try_from(floor).unwrap_or(part.floor);
         }
         let mut rest = self.limit.saturating_sub(self.parts.iter().map(|part| part.bytes).sum());
-        // In the order of the room below the ceiling, so that what one cannot take goes to the others.
+        // In the order of the distance from the ceiling, so that what one cannot take goes to the others.
         let mut open: Vec<&mut Part> = self.parts.iter_mut().collect();
         open.sort_by_key(|part| part.ceiling.saturating_sub(part.bytes));
         let mut count = open.len() as u64;
@@ -228,11 +238,11 @@ mod tests {
         let [one, other] = [all.parts[0], all.parts[1]];
         let new = Part { of: 2, bytes: 0, floor: 20, ..one };
         all.follow(vec![one, new, other]);
-        // An equal part for the new one: its floor and a third of the rest.
+        // The new one gets an equal part: its floor and a third of the rest.
         let parts = bytes(&all);
         assert!(parts[1] == 107 && parts[0] > parts[2] && parts[2] >= 40, "{parts:?}");
         assert!((319..=322).contains(&parts.iter().sum::<u64>()), "{parts:?}");
-        // The memory of one that goes is for those that stay.
+        // The memory of a removed database goes to those that stay.
         let [one, other] = [all.parts[0], all.parts[2]];
         all.follow(vec![one, other]);
         assert!(bytes(&all).iter().sum::<u64>() > 300, "{:?}", bytes(&all));
@@ -247,10 +257,10 @@ mod tests {
                 (part.evicted, part.is_full) = (need, need > 0);
             }
         };
-        // Nobody needs more.
+        // No database needs more.
         division.step();
         assert_eq!(bytes(&division), [140, 90, 90]);
-        // The largest idle one gives, up to its floor; then the next.
+        // The largest idle one loses memory, down to its floor; then the next one.
         needs(&mut division, [0, 0, 7]);
         division.step();
         assert_eq!(bytes(&division), [130, 90, 100]);
@@ -263,7 +273,7 @@ mod tests {
         needs(&mut division, [9, 18, 9]);
         division.step();
         assert_eq!(bytes(&division), [70, 80, 170]);
-        // An eviction without fullness is one of a part that has just become smaller.
+        // A database that evicts without being full has just become smaller.
         needs(&mut division, [0, 18, 0]);
         division.parts[1].is_full = false;
         division.step();

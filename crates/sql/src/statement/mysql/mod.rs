@@ -14,7 +14,7 @@ use freshet_types::{Dialect, Reason};
 use sqlparser::ast::{GroupByExpr, JoinOperator, Query, SetExpr, TableFactor, TableWithJoins};
 
 use crate::allowlist::mysql_functions::is_aggregate;
-use crate::allowlist::visitor::Survey;
+use crate::allowlist::visitor::Findings;
 use crate::lex::postgres::{Kind, Token};
 use crate::statement::effect::{Effect, together};
 use crate::statement::mysql::facts::{Access, Facts, Hint, Name, Snapshot, unquoted};
@@ -361,26 +361,26 @@ fn query(dialect: Dialect, tokens: &[Token<'_>], words: &[&str]) -> Template {
         let access = if words.contains(&"with") { Access::Write } else { Access::Read };
         return Template { facts: Facts { access, ..scanned }, ..Template::passing(effect, reason) };
     };
-    let survey = Survey::of(Dialect::MySql, &query);
-    let stored_code = survey.unknown_function;
+    let findings = Findings::of(Dialect::MySql, &query);
+    let stored_code = findings.unknown_function;
     let facts = Facts {
         hint: scanned.hint,
-        reads_diagnostics: stored_code || scanned.reads_diagnostics && !scanned.stored_code || calls_counts(&survey),
+        reads_diagnostics: stored_code || scanned.reads_diagnostics && !scanned.stored_code || calls_counts(&findings),
         counts_found_rows: words.contains(&"sql_calc_found_rows"),
-        snapshot: first_table(&query, &survey).map_or(Snapshot::Unknown, Snapshot::Reading),
+        snapshot: first_table(&query, &findings).map_or(Snapshot::Unknown, Snapshot::Reading),
         stored_code,
-        calls: survey.functions.iter().map(|name| name.as_str().into()).collect(),
-        names: survey.relations.iter().filter_map(name).collect(),
+        calls: findings.functions.iter().map(|name| name.as_str().into()).collect(),
+        names: findings.relations.iter().filter_map(name).collect(),
         polled: polled(dialect, tokens),
         ..Facts::default()
     };
-    let effect = if refusal == Some(Reason::LocksRows) { Effect::Write } else { survey.effect };
+    let effect = if refusal == Some(Reason::LocksRows) { Effect::Write } else { findings.effect };
     let words = tokens.iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted)).count();
-    let verdict = match refusal.or_else(|| survey.refusals.first.clone()) {
+    let verdict = match refusal.or_else(|| findings.refusals.first.clone()) {
         Some(reason) => Err(reason),
         None => Ok(Box::new(Parsed { query, words, clock_text: false, time_text: false })),
     };
-    Template { effect, verdict, survey, facts, ..Template::passing(effect, Reason::NotParsed) }
+    Template { effect, verdict, findings, facts, ..Template::passing(effect, Reason::NotParsed) }
 }
 
 /// `DO` with expressions that read no table and run built-in code only: it computes what SELECT would, and returns nothing.
@@ -390,11 +390,11 @@ fn computed(tokens: &[Token<'_>]) -> Option<Template> {
         return None;
     }
     let select: Vec<_> = std::iter::once(Token { text: "select", ..*first }).chain(rest.iter().copied()).collect();
-    let survey = Survey::of(Dialect::MySql, &parse::query(&select)?);
+    let findings = Findings::of(Dialect::MySql, &parse::query(&select)?);
     let scanned = Facts::scan(tokens, None);
-    let computes = survey.effect == Effect::Pure && survey.relations.is_empty() && !survey.unknown_function;
+    let computes = findings.effect == Effect::Pure && findings.relations.is_empty() && !findings.unknown_function;
     let passing = Template::passing(Effect::Signal, Reason::NotSelect);
-    (computes && !scanned.stored_code).then(|| Template { survey, facts: scanned, ..passing })
+    (computes && !scanned.stored_code).then(|| Template { findings, facts: scanned, ..passing })
 }
 
 /// `:=`
@@ -402,8 +402,8 @@ fn assigns(tokens: &[Token<'_>]) -> bool {
     tokens.windows(2).any(|pair| matches!(pair, [a, b] if a.kind == Kind::Symbol(b':') && b.kind == Kind::Symbol(b'=')))
 }
 
-fn calls_counts(survey: &Survey) -> bool {
-    survey.functions.iter().any(|name| matches!(name.as_str(), "found_rows" | "row_count"))
+fn calls_counts(findings: &Findings) -> bool {
+    findings.functions.iter().any(|name| matches!(name.as_str(), "found_rows" | "row_count"))
 }
 
 fn name(name: &sqlparser::ast::ObjectName) -> Option<Name> {
@@ -417,13 +417,13 @@ fn name(name: &sqlparser::ast::ObjectName) -> Option<Name> {
 
 /// The table that the server must have read if the query returns a row: the first of a FROM clause without outer joins, in a query that returns no
 /// row for an empty table.
-fn first_table(query: &Query, survey: &Survey) -> Option<Name> {
+fn first_table(query: &Query, findings: &Findings) -> Option<Name> {
     let SetExpr::Select(select) = &*query.body else { return None };
     let grouped =
         matches!(&select.group_by, GroupByExpr::Expressions(by, modifiers) if !by.is_empty() && modifiers.is_empty());
     let plain = matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
         && select.having.is_none()
-        && !survey.functions.iter().any(|function| is_aggregate(function));
+        && !findings.functions.iter().any(|function| is_aggregate(function));
     let TableWithJoins { relation: TableFactor::Table { name: table, args: None, .. }, joins } = select.from.first()?
     else {
         return None;
@@ -439,5 +439,5 @@ fn first_table(query: &Query, survey: &Survey) -> Option<Name> {
                 | JoinOperator::LeftOuter(_)
         )
     });
-    ((grouped || plain) && preserved && !survey.is_cte(table)).then(|| name(table)).flatten()
+    ((grouped || plain) && preserved && !findings.is_cte(table)).then(|| name(table)).flatten()
 }

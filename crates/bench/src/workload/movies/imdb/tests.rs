@@ -1,4 +1,4 @@
-//! Files in IMDb's form: `excerpt` holds rows that were made up in it.
+//! Files in IMDb's form. `excerpt` has invented rows in this form.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,13 +9,13 @@ use flate2::write::GzEncoder;
 
 use super::*;
 
-/// The text in IMDb's form.
+/// The text of a file of the excerpt.
 fn excerpt(name: &str) -> String {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/workload/movies/imdb/excerpt");
     fs::read_to_string(directory.join(format!("{name}.tsv"))).unwrap()
 }
 
-/// A directory with the excerpt, in which the text of one file was changed; packed if that is asked for.
+/// A directory with the excerpt, one text changed, packed on request.
 pub(in crate::workload) fn directory(name: &str, changed: (&str, &str, &str), packed: bool) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("freshet-imdb-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
@@ -26,7 +26,7 @@ pub(in crate::workload) fn directory(name: &str, changed: (&str, &str, &str), pa
             text = text.replacen(changed.1, changed.2, 1);
         }
         if packed {
-            // In two members, as files that were put together have them.
+            // Two gzip members, as in files that were concatenated.
             let mut bytes = Vec::new();
             let (first, second) = text.as_bytes().split_at(text.len() / 3);
             for part in [first, second] {
@@ -81,7 +81,7 @@ fn all_columns_are_read() {
         assert_eq!(rows[RATING_TABLE].lines().nth(3), Some("12345678\t10.0\t2210345"));
         assert_eq!(rows[PRINCIPAL].lines().count(), 9);
         assert_eq!(rows[PRINCIPAL].lines().nth(6), Some("12\t3\t103\twriter\tnovel \"Śnieg\""));
-        // Lena is there once, and blanks at the end make no other Zoë.
+        // Lena occurs once, and blanks at the end do not make another Zoë.
         let characters = "11\t101\tLena\n11\t101\tThe Widow\n11\t102\tInspector \"Hawk\" Brandt\n12\t104\tZoë\n12\t104\tZoe\n\
                           12345678\t102\tCody O'Hara\n";
         assert_eq!(rows[CHARACTER], characters);
@@ -95,10 +95,15 @@ fn malformed_lines_are_told_with_file_and_number() {
     for (number, (file, from, to, told)) in [
         ("title.basics", "tt0000012\tmovie\t", "tt0000012\t", ["title.basics.tsv, line 3", "8 columns instead of 9"]),
         ("title.basics", "tt0000013", "nm13", ["title.basics.tsv, line 4", "\"nm13\" is not tt with a number"]),
-        ("title.basics", "\t1958\t", "\tlate\t", ["title.basics.tsv, line 3", "\"late\" is no number"]),
-        ("title.basics", "primaryTitle", "title", ["title.basics.tsv, line 1", "not the columns tconst, titleType"]),
+        ("title.basics", "\t1958\t", "\tlate\t", ["title.basics.tsv, line 3", "\"late\" is not a number"]),
+        (
+            "title.basics",
+            "primaryTitle",
+            "title",
+            ["title.basics.tsv, line 1", "the columns are not tconst, titleType"],
+        ),
         ("title.ratings", "8.1", "81", ["title.ratings.tsv, line 4", "rating \"81\""]),
-        ("title.principals", "[\"Zoë\"]", "Zoë", ["title.principals.tsv, line 6", "no JSON list"]),
+        ("title.principals", "[\"Zoë\"]", "Zoë", ["title.principals.tsv, line 6", "not a JSON list"]),
         (
             "title.principals",
             "tt0000012\t2",
@@ -137,7 +142,7 @@ fn a_long_file_is_read_in_steps_and_no_line_is_lost() {
         imdb.step(number, &mut rows).unwrap();
         most = most.max(rows.count() - before);
     }
-    // Ten thousand lines are three steps.
+    // The ten thousand lines are read in three steps.
     assert!(most < 10_000, "{most}");
     let mut votes = Vec::new();
     while let Some((table, text)) = rows.take(0) {

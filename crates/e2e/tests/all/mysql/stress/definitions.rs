@@ -8,25 +8,17 @@ use anyhow::{Result, ensure};
 use super::line::{Line, gives_way};
 use super::stage::{Place, Stage};
 use crate::mysql::support::Kind;
-use crate::stress::ledger::{KeyId, Row, Seen, Span, Table};
-use crate::stress::line::{Answer, Trouble};
+use crate::stress::definition::{NO_ROW, Shows, always, key_of, shown};
+use crate::stress::ledger::{Seen, Span, Table};
+use crate::stress::line::Trouble;
 use crate::stress::stage::{Cast, Random};
 
 const READERS: usize = 5;
 const WRITERS: usize = 2;
-
-/// How an answer tells the version.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Tells {
-    /// It is the value.
-    Value,
-    /// It is the value; between two versions there is no row, for definitions are committed one by one.
-    ValueOrNothing,
-    /// Odd ones are refused.
-    Refusal,
-    /// Odd ones show one row, the others two.
-    Rows,
-}
+/// Errors of a missing right to a table, or to a column.
+const RIGHTS: [&str; 2] = ["1142", "1143"];
+/// No such database, table, column; definition changed, prepare again; needs to be prepared again; deadlock; invalid view.
+const MOVED: [&str; 7] = ["1049", "1146", "1054", "1412", "1615", "1213", "1356"];
 
 /// Statements are divided by semicolons, and each is sent alone.
 struct Subject {
@@ -34,17 +26,12 @@ struct Subject {
     /// Who reads; the account with all privileges if empty.
     user: &'static str,
     read: &'static str,
-    tells: Tells,
+    shows: Shows,
     /// What makes the n-th version; `#` is n. The first is for even ones, the second for odd ones.
     change: [&'static str; 2],
 }
 
-const PLAIN: Subject = Subject { set_up: "", user: "", read: "", tells: Tells::Value, change: ["", ""] };
-
-/// A change that is the same for all versions.
-const fn always(change: &'static str) -> [&'static str; 2] {
-    [change, change]
-}
+const PLAIN: Subject = Subject { set_up: "", user: "", read: "", shows: Shows::Value, change: ["", ""] };
 
 static SUBJECTS: [Subject; 14] = [
     Subject {
@@ -66,7 +53,7 @@ static SUBJECTS: [Subject; 14] = [
     Subject {
         set_up: "create table again (id int primary key, n int not null); insert into again values (1, 0)",
         read: "select n from again where id = 1",
-        tells: Tells::ValueOrNothing,
+        shows: Shows::ValueOrNothing,
         change: always(
             "drop table again; create table again (id int primary key, n int not null); insert into again values (1, #)",
         ),
@@ -76,7 +63,7 @@ static SUBJECTS: [Subject; 14] = [
         set_up: "create database other_#; create table other_#.t (id int primary key, n int not null);
             insert into other_#.t values (1, 0)",
         read: "select n from other_#.t where id = 1",
-        tells: Tells::ValueOrNothing,
+        shows: Shows::ValueOrNothing,
         change: always(
             "drop database other_0; create database other_0; create table other_0.t (id int primary key, n int not null);
             insert into other_0.t values (1, #)",
@@ -119,7 +106,7 @@ static SUBJECTS: [Subject; 14] = [
             grant select on secret to clerk",
         user: "clerk",
         read: "select n from secret where id = 1",
-        tells: Tells::Refusal,
+        shows: Shows::Refusal,
         change: ["grant select on secret to clerk", "revoke select on secret from clerk"],
     },
     Subject {
@@ -127,7 +114,7 @@ static SUBJECTS: [Subject; 14] = [
             grant select on club to readers",
         user: "member",
         read: "select n from club where id = 1",
-        tells: Tells::Refusal,
+        shows: Shows::Refusal,
         change: ["grant select on club to readers", "revoke select on club from readers"],
     },
     Subject {
@@ -144,7 +131,7 @@ static SUBJECTS: [Subject; 14] = [
                 partition by list (n) (partition even values in (0), partition odd values in (1));
             insert into dropped values (1, 0), (1, 1)",
         read: "select n from dropped where id = 1",
-        tells: Tells::Rows,
+        shows: Shows::Rows,
         change: [
             "alter table dropped drop partition odd;
             alter table dropped add partition (partition odd values in (1)); insert into dropped values (1, 1)",
@@ -237,12 +224,6 @@ fn accounts(kind: Kind, database: &str, password: &str) -> Vec<String> {
     statements
 }
 
-const NO_ROW: Row = Row { grp: 0, kind: 0 };
-
-fn key_of(subject: usize) -> KeyId {
-    (Table::Definition, i32::try_from(subject).unwrap_or(i32::MAX))
-}
-
 struct Writer {
     direct: Line,
     through: Line,
@@ -296,17 +277,8 @@ impl Reader {
             let asked = Instant::now();
             let outcome = if prepared { line.execute_once(&read, &[]) } else { line.simple(&read) };
             let span = Span { asked, answered: Instant::now(), snapshot: false };
-            if let Some(said) = said(subject, outcome)? {
-                stage.count_reads(1);
-                let ledger = &mut *stage.ledger();
-                let fits = |version: i32, _| said.fits(subject.tells, version);
-                let verdict = match ledger.fit(key_of(at), span, seen, fits) {
-                    Some(fit) => ledger.note(key_of(at), span, fit, (seen, None)),
-                    None => Err(ledger.explain(key_of(at), span, seen)),
-                };
-                if let Err(what) = verdict {
-                    stage.violated(format!("{read}\n  answered {said:?}\n  {what}"));
-                }
+            if let Some(shown) = shown((&read, subject.shows), outcome, &RIGHTS, &MOVED)? {
+                stage.check_definition(at, (&read, subject.shows), &shown, (span, seen));
             }
             self.random.nap(12);
         }
@@ -322,54 +294,11 @@ pub(crate) fn compare_at_rest(stage: &Stage, random: &mut Random) -> Result<()> 
         let (version, _) = stage.ledger().latest(key_of(at));
         for time in 1..=2 {
             let read = subject.read.replace('#', "0");
-            let said = said(subject, line.simple(&read))?;
-            if !said.as_ref().is_some_and(|said| said.fits(subject.tells, version)) {
-                stage.violated(format!("at rest, time {time}: {read}\n  answered {said:?}\n  in version {version}"));
+            let shown = shown((&read, subject.shows), line.simple(&read), &RIGHTS, &MOVED)?;
+            if !shown.as_ref().is_some_and(|shown| shown.fits(subject.shows, version)) {
+                stage.violated(format!("at rest, time {time}: {read}\n  answered {shown:?}\n  in version {version}"));
             }
         }
     }
     Ok(())
-}
-
-#[derive(Debug, PartialEq)]
-enum Said {
-    Refused,
-    Rows(Vec<Vec<Option<i64>>>),
-}
-
-impl Said {
-    fn fits(&self, tells: Tells, version: i32) -> bool {
-        let odd = version % 2 != 0;
-        match (tells, self) {
-            (Tells::Refusal, Self::Refused) => odd,
-            (Tells::Refusal, Self::Rows(rows)) => !odd && rows.len() == 1,
-            (Tells::Value | Tells::ValueOrNothing, Self::Rows(rows)) => *rows == [[Some(i64::from(version))]],
-            (Tells::Rows, Self::Rows(rows)) => rows.len() == if odd { 1 } else { 2 },
-            (_, Self::Refused) => false,
-        }
-    }
-}
-
-/// What the answer says; nothing if the definition changed under the statement, which the database does not hide.
-fn said(subject: &Subject, outcome: Result<&Answer, Trouble>) -> Result<Option<Said>> {
-    match outcome {
-        Ok(answer) => {
-            let rows = answer.sorted(0);
-            let between = rows.is_empty() && subject.tells == Tells::ValueOrNothing;
-            Ok((!between).then_some(Said::Rows(rows)))
-        }
-        // No privilege for a table, or for a column.
-        Err(Trouble::Refused { code, .. })
-            if matches!(code.as_str(), "1142" | "1143") && subject.tells == Tells::Refusal =>
-        {
-            Ok(Some(Said::Refused))
-        }
-        Err(Trouble::Refused { code, message }) => {
-            // No such database, table, column; definition changed, prepare again; needs to be prepared again.
-            let moved = matches!(code.as_str(), "1049" | "1146" | "1054" | "1412" | "1615" | "1213" | "1356");
-            ensure!(moved, "{}: {code}: {message}", subject.read);
-            Ok(None)
-        }
-        Err(lost) => Err(lost.into()),
-    }
 }

@@ -17,8 +17,8 @@ impl Writer<'_> {
         let (backends, starts) = (format!("{}, {}", direct.backend, through.backend), *starts);
         // A connection that was not lost is closed by this, and ends its transaction.
         let end = Instant::now() + Duration::from_secs(30);
-        while !self.stage.is_over() {
-            let outcome = match Lines::open(self.stage, &mut self.random) {
+        while !self.own.stage.is_over() {
+            let outcome = match Lines::open(self.own.stage, &mut self.own.random) {
                 Ok(lines) => {
                     self.lines = lines;
                     // A restarted server has none of the old sessions.
@@ -49,7 +49,7 @@ impl Writer<'_> {
                     // In most cases there is no such transaction.
                     Ok(_) | Err(Trouble::Refused { .. }) => {}
                     Err(lost) => {
-                        self.stage.survive(lost.into())?;
+                        self.own.stage.survive(lost.into())?;
                         is_lost = true;
                     }
                 }
@@ -61,7 +61,7 @@ impl Writer<'_> {
         match self.resolve("0") {
             Ok(done) => ensure!(done, "no other session is busy"),
             Err(trouble) => {
-                self.stage.survive(trouble.into())?;
+                self.own.stage.survive(trouble.into())?;
                 self.recover()?;
             }
         }
@@ -79,17 +79,17 @@ impl Writer<'_> {
             Ok(_) | Err(Trouble::Refused { .. }) => {}
             Err(lost) => return Err(lost),
         }
-        while let Some(key) = self.open.last().copied() {
-            let (version, row) = self.stage.ledger().latest(key);
+        while let Some(key) = self.own.open.last().copied() {
+            let (version, row) = self.own.stage.ledger().latest(key);
             let sql = format!("select ver from {} where id = {}", name_of(key.0), key.1);
             let rows = line.simple(&sql)?.sorted(0);
             let expected: Vec<_> = row.map(|_| vec![Some(version.into())]).into_iter().collect();
             // A key that was not there, and whose deletion was lost, is not there: that is done, too.
-            self.stage.ledger().resolve(key, rows == expected);
-            self.open.pop();
+            self.own.stage.ledger().resolve(key, rows == expected);
+            self.own.open.pop();
         }
         // A cascade may have ended halfway, and a house may exist without its owner.
-        for (table, id) in &self.keys {
+        for (table, id) in &self.own.keys {
             let folder = owner_of(*id);
             let mends = match table {
                 Table::Leaf => vec![

@@ -10,6 +10,6 @@ mod scramble;
 mod server;
 
 pub(crate) use handshake::Login;
-pub(crate) use pair::{Pair, ensure_same};
+pub(crate) use pair::{Pair, SESSION_MODE, ensure_same};
 pub(crate) use raw::{Packet, RawClient, Statement};
 pub(crate) use server::{Database, Kind, Server, on_both, on_both_at_length};

@@ -1,6 +1,7 @@
 //! A database that is reached directly and through Freshet, and conversations that must be the same both ways.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context, Result, ensure};
 
@@ -20,12 +21,22 @@ impl Pair {
         Self::over(Database::shared(kind)?, schema, &[])
     }
 
+    /// The same for a test of what sessions have only on connections of their own: other accounts than that of the tests, the server's number of the
+    /// connection, its limit for idle sessions.
+    pub(crate) fn in_session_mode(kind: Kind, schema: &str) -> Result<Self> {
+        Self::over(Database::shared(kind)?, schema, SESSION_MODE)
+    }
+
     /// The same over any database, with options for `freshet serve`.
     pub(crate) fn over(database: Database, schema: &str, options: &[&str]) -> Result<Self> {
         if !schema.is_empty() {
             database.run(schema)?;
         }
-        let freshet = Freshet::start_unready(database.address(), &database.url(), options)?;
+        let says_itself = ["--users", "--pool"].iter().any(|option| options.contains(option));
+        let pool = if says_itself { None } else { pool_of(&database)? };
+        let more: Vec<&str> = pool.iter().flat_map(|users| ["--users", users, "--pool", "transaction"]).collect();
+        let options = [options, &more].concat();
+        let freshet = Freshet::start_unready(database.address(), &database.url(), &options)?;
         freshet.wait_ready()?;
         Ok(Self { freshet, database })
     }
@@ -102,12 +113,38 @@ impl Pair {
     }
 }
 
+/// See [`Pair::in_session_mode`].
+pub(crate) const SESSION_MODE: &[&str] = &["--pool", "session"];
+
+/// Whether the sessions of all tests share connections: `FRESHET_TEST_POOL=transaction`.
+fn is_pooled() -> bool {
+    std::env::var("FRESHET_TEST_POOL").is_ok_and(|mode| mode == "transaction")
+}
+
+/// If sessions share connections: the path of a users file with the account of the tests.
+fn pool_of(database: &Database) -> Result<Option<String>> {
+    if !is_pooled() {
+        return Ok(None);
+    }
+    let login = database.login();
+    let path = std::env::temp_dir().join(format!("freshet-users-{}-{}", std::process::id(), database.name));
+    std::fs::write(&path, format!("\"{}\" \"{}\"\n", login.user, login.password))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(Some(path.display().to_string()))
+}
+
 fn transcript(
     address: SocketAddr,
     login: Login<'_>,
     conversation: &impl Fn(&mut RawClient) -> Result<()>,
 ) -> Result<Vec<Packet>> {
     let mut client = RawClient::login(address, login)?;
+    if is_pooled()
+        && let Some(ok) = client.heard.first_mut()
+    {
+        // With a users file, Freshet has another plugin ask for the password than the server.
+        ok.sequence = 0;
+    }
     conversation(&mut client)?;
     Ok(client.heard)
 }

@@ -68,7 +68,7 @@ fn passwords(pair: &Pair, clause: &str, more: &[&str]) -> Result<()> {
 }
 
 fn native_passwords(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     match kind {
         Kind::Mariadb => passwords(&pair, "IDENTIFIED BY 'secret'", &[]),
         Kind::Mysql => passwords(&pair, "IDENTIFIED WITH mysql_native_password BY 'secret'", &[]),
@@ -79,7 +79,7 @@ fn native_passwords(kind: Kind) -> Result<()> {
 /// forgets what it knows.
 #[test]
 fn caching_sha2_passwords() -> Result<()> {
-    let pair = Pair::new(Kind::Mysql, SCHEMA)?;
+    let pair = Pair::in_session_mode(Kind::Mysql, SCHEMA)?;
     passwords(&pair, "IDENTIFIED WITH caching_sha2_password BY 'secret'", &[])?;
 
     let account = Account::create(&pair, "IDENTIFIED WITH caching_sha2_password BY 'secret'")?;
@@ -101,11 +101,11 @@ fn caching_sha2_passwords() -> Result<()> {
 
 #[test]
 fn sha256_passwords() -> Result<()> {
-    passwords(&Pair::new(Kind::Mysql, SCHEMA)?, "IDENTIFIED WITH sha256_password BY 'secret'", &[])
+    passwords(&Pair::in_session_mode(Kind::Mysql, SCHEMA)?, "IDENTIFIED WITH sha256_password BY 'secret'", &[])
 }
 
 fn accounts_without_a_password(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let account = Account::create(&pair, "IDENTIFIED BY ''")?;
     let printed = account.same("", &[])?;
     ensure!(printed.contains("item 1"), "{printed}");
@@ -115,7 +115,7 @@ fn accounts_without_a_password(kind: Kind) -> Result<()> {
 }
 
 fn locked_and_expired(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     for (clause, said) in [("ACCOUNT LOCK", "locked"), ("PASSWORD EXPIRE", "must "), ("REQUIRE SSL", "Access denied")] {
         let account = Account::create(&pair, &clause_with(kind, clause))?;
         let printed = account.same("secret", &["--skip-ssl"])?;
@@ -134,7 +134,7 @@ fn clause_with(kind: Kind, more: &str) -> String {
 
 /// The server sees the address of Freshet, which here is that of the client: who comes from elsewhere stays out.
 fn several_hosts(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let account = Account::create(&pair, &clause_with(kind, ""))?;
     let (user, clause) = (&account.name, clause_with(kind, "").replace("'secret'", "'other'"));
     pair.database.run(&format!("CREATE USER {user}@'127.0.0.1' {clause}; CREATE USER {user}@'10.0.0.1' {clause}"))?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::SCHEMA;
-use crate::mysql::support::{Database, Kind, Pair, on_both, packets};
+use crate::mysql::support::{Database, Kind, Pair, SESSION_MODE, on_both, packets};
 use crate::support::{PATIENCE, eventually, time_passes};
 
 on_both!(
@@ -19,7 +19,11 @@ on_both!(
 
 /// A pair over a server of its own.
 fn pair(kind: Kind) -> Result<Pair> {
-    Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &[])
+    pair_with(kind, &[])
+}
+
+fn pair_with(kind: Kind, options: &[&str]) -> Result<Pair> {
+    Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, options)
 }
 
 /// What a client hears who comes while the server is down: an error instead of a handshake.
@@ -57,7 +61,8 @@ fn stopped_and_started_again(kind: Kind) -> Result<()> {
 }
 
 fn killed_in_use(kind: Kind) -> Result<()> {
-    let pair = pair(kind)?;
+    // Where sessions share connections, an idle one outlives the server.
+    let pair = pair_with(kind, SESSION_MODE)?;
     let mut idle = pair.connect()?;
     let mut busy = pair.connect()?;
     let mut in_a_block = pair.connect()?;
@@ -78,7 +83,7 @@ fn killed_in_use(kind: Kind) -> Result<()> {
 }
 
 fn idle_for_too_long(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     pair.same(|c| {
         c.query("SELECT name FROM item WHERE id = 1")?;
         c.query("SET SESSION wait_timeout = 1")?;
@@ -90,7 +95,7 @@ fn idle_for_too_long(kind: Kind) -> Result<()> {
 
 /// Its block is rolled back, its locks are free, its connection to the server is closed.
 fn a_client_that_goes_away(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let mut watcher = pair.database.connect()?;
     for polite in [true, false] {
         let mut client = pair.connect()?;

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 
 use super::SCHEMA;
-use crate::mysql::support::{Kind, Pair, RawClient, on_both, packets};
+use crate::mysql::support::{Kind, Pair, RawClient, Statement, on_both, packets};
 
-on_both!(any_order);
+on_both!(any_order, commands_between);
 
 const READ: &str = "SELECT id FROM item WHERE id < 4";
 
@@ -64,6 +64,69 @@ fn any_order(kind: Kind) -> Result<()> {
             c.expect_silence()
         })
         .with_context(|| format!("{round}: {steps:?}"))?;
+    }
+    Ok(())
+}
+
+/// Commands that are no statements keep some of what a statement has left, which may be a hit.
+fn commands_between(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    pair.database.run("INSERT INTO log (line) VALUES ('a'), ('b')")?;
+    let before = pair.freshet.is_there().then(|| pair.freshet.metrics()).transpose()?;
+    if before.is_some() {
+        pair.until_hit(&mut pair.connect()?, READ)?;
+    }
+    for (first, read) in [
+        ("UPDATE log SET line = CONCAT(line, 'x')", READ),
+        ("UPDATE log SET line = CONCAT(line, 'x')", "SET NAMES utf8mb4"),
+        ("SELECT 1 / 0", READ),
+        ("SELECT 1 / 0", "SELECT 1"),
+        (READ, "UPDATE log SET line = CONCAT(line, 'x')"),
+        (READ, "SELECT 1 / 0"),
+    ] {
+        for command in [
+            packets::ping(),
+            packets::prepare("SELECT id FROM item WHERE name = 'a\\'' OR id = ?"),
+            packets::prepare("SELECT id FROM no_such_table"),
+            packets::init_db(&pair.database.name),
+            packets::init_db("no_such_database"),
+            packets::set_option(1),
+            packets::field_list("item", ""),
+            packets::statistics(),
+            packets::reset_statement(1),
+            packets::reset_statement(0),
+        ] {
+            for ask in ["SELECT ROW_COUNT(), FOUND_ROWS()", "SHOW WARNINGS", "SELECT @@warning_count"] {
+                pair.same(|c| {
+                    let statement = c.prepare("SELECT 2 FROM item")?;
+                    for sql in ["SELECT COUNT(*) FROM log", first, read] {
+                        c.query(sql)?;
+                    }
+                    between(c, statement, &command)?;
+                    c.query(ask)?;
+                    c.expect_silence()
+                })
+                .with_context(|| format!("{first}; {read}; command {command:?}; {ask}"))?;
+            }
+        }
+    }
+    let after = pair.freshet.is_there().then(|| pair.freshet.metrics()).transpose()?;
+    anyhow::ensure!(before.zip(after).is_none_or(|(before, after)| after.hits() > before.hits() + 100), "no hits");
+    Ok(())
+}
+
+fn between(c: &mut RawClient, statement: Statement, command: &[u8]) -> Result<()> {
+    match command.first() {
+        Some(0x04) => drop(c.fetch(command)?),
+        Some(0x09) => {
+            // Its figures change.
+            c.send(command)?;
+            c.read()?;
+            c.heard.pop();
+        }
+        Some(0x16) => drop(c.try_prepare(std::str::from_utf8(&command[1..])?)?),
+        Some(0x1a) if command[1] == 1 => drop(c.command(&packets::reset_statement(statement.id))?),
+        _ => drop(c.command(command)?),
     }
     Ok(())
 }

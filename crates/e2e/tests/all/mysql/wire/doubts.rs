@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::mysql::support::packets::{self, Value, capability, status};
-use crate::mysql::support::{Database, Kind, Login, Pair, RawClient, on_both};
+use crate::mysql::support::{Database, Kind, Login, Pair, RawClient, SESSION_MODE, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
 use super::SCHEMA;
@@ -23,8 +23,13 @@ on_both!(
 const READ: &str = "SELECT name FROM item WHERE id = 1";
 
 fn over(kind: Kind, setting: &str) -> Result<Pair> {
+    over_with(kind, setting, &[])
+}
+
+fn over_with(kind: Kind, setting: &str, more: &[&str]) -> Result<Pair> {
     let database = Database::create(kind.start(&Kind::settings().with(setting))?)?;
-    Pair::over(database, &format!("SET autocommit = 1, sql_mode = ''; {SCHEMA}"), &["--admission", "always"])
+    let options = [&["--admission", "always"], more].concat();
+    Pair::over(database, &format!("SET autocommit = 1, sql_mode = ''; {SCHEMA}"), &options)
 }
 
 /// Reads until the answer comes from the cache.
@@ -179,7 +184,7 @@ fn collations_of_columns(kind: Kind) -> Result<()> {
 
 /// The server says why it ends the connection in answer to the first statement, which may be one of Freshet's own.
 fn a_failing_start(kind: Kind) -> Result<()> {
-    let pair = over(kind, "max-connections = 301")?;
+    let pair = over_with(kind, "max-connections = 301", SESSION_MODE)?;
     let clause = match kind {
         Kind::Mariadb => "IDENTIFIED BY 'word'",
         Kind::Mysql => "IDENTIFIED WITH mysql_native_password BY 'word'",

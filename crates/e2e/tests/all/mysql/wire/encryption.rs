@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::SCHEMA;
 use crate::mysql::support::programs::mariadb;
-use crate::mysql::support::{Database, Kind, Pair, on_both};
+use crate::mysql::support::{Database, Kind, Pair, SESSION_MODE, on_both};
 
 on_both!(clients_over_tls, plain_clients_of_a_freshet_with_a_certificate, a_server_over_tls, passwords_over_tls);
 
@@ -55,8 +55,12 @@ impl Drop for Certificate {
 }
 
 fn with_certificate(kind: Kind, certificate: &Certificate) -> Result<Pair> {
+    with_options(kind, certificate, &[])
+}
+
+fn with_options(kind: Kind, certificate: &Certificate, more: &[&str]) -> Result<Pair> {
     let options = certificate.options();
-    Pair::over(Database::shared(kind)?, SCHEMA, &options.each_ref().map(String::as_str))
+    Pair::over(Database::shared(kind)?, SCHEMA, &[&options.each_ref().map(String::as_str), more].concat())
 }
 
 /// Whether the connection is encrypted as the client sees it, and a read.
@@ -130,7 +134,7 @@ fn a_server_over_tls(kind: Kind) -> Result<()> {
 /// Where a password may travel as it is, because the way is encrypted; the other leg is plain.
 fn passwords_over_tls(kind: Kind) -> Result<()> {
     let certificate = Certificate::make(&format!("passwords-{kind:?}"))?;
-    let pair = with_certificate(kind, &certificate)?;
+    let pair = with_options(kind, &certificate, SESSION_MODE)?;
     if kind == Kind::Mariadb || !pair.freshet.is_there() {
         return Ok(());
     }

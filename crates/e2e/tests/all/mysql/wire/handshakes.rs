@@ -108,7 +108,7 @@ fn refusal(address: std::net::SocketAddr, login: Login<'_>) -> Result<Packet> {
 }
 
 fn refused_logins(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let login = pair.login();
     for wrong in [
         Login { password: "wrong", ..login },
@@ -171,7 +171,7 @@ fn broken_starts(kind: Kind) -> Result<()> {
 }
 
 fn many_sessions(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let mut clients = (0..100).map(|_| pair.connect()).collect::<Result<Vec<_>>>()?;
     let mut ids: Vec<u32> = clients.iter().map(|client| client.handshake.connection).collect();
     ids.sort_unstable();

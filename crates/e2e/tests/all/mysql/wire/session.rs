@@ -35,7 +35,7 @@ fn account(pair: &Pair, name: &str) -> Result<String> {
 }
 
 fn another_user(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let name = account(&pair, "reader")?;
     for capabilities in [capability::MODERN, capability::OLD] {
         let login = Login { capabilities, ..pair.login() };
@@ -63,7 +63,7 @@ fn another_user(kind: Kind) -> Result<()> {
 }
 
 fn a_refused_change_of_user(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     let login = pair.login();
     for wrong in [
         Login { password: "wrong", ..login },
@@ -266,7 +266,7 @@ fn locks(kind: Kind) -> Result<()> {
 }
 
 fn killed_by_another(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = Pair::in_session_mode(kind, SCHEMA)?;
     pair.same(|c| {
         let mut killer = pair.connect()?;
         let victim = c.value("SELECT CONNECTION_ID()")?;

@@ -126,8 +126,8 @@ fn a_garbled_stream(version: Version) -> Result<()> {
                 logged(&freshet, "change stream established", before)?;
                 ensure!(forwarder.has_garbled(), "nothing was garbled");
                 ensure!(
-                    times(&freshet, "goes on") == 0,
-                    "{what:?}: the stream goes on behind what it did not understand"
+                    times(&freshet, "change stream continues") == 0,
+                    "{what:?}: the stream continues after a message that it did not understand"
                 );
             }
             watch.until_back(&freshet)

@@ -102,13 +102,13 @@ fn an_end_while_tables_are_published(version: Version) -> Result<()> {
 fn end_walsender(database: &Database, freshet: &Freshet, client: &mut RawClient, round: i64) -> Result<()> {
     let lasting = database.server.psql("select temporary from pg_replication_slots")? == "f";
     let before = freshet.metrics()?;
-    let (stands, on) = (times(freshet, "change stream established"), times(freshet, "change stream goes on;"));
+    let (stands, on) = (times(freshet, "change stream established"), times(freshet, "change stream continues;"));
     // A write at the same time, which is delivered after the break.
     database.run(&format!(
         "select pg_terminate_backend(pid) from pg_stat_replication; update counter set n = {round} where id = 1"
     ))?;
     if lasting {
-        logged(freshet, "change stream goes on;", on)?;
+        logged(freshet, "change stream continues;", on)?;
     } else {
         logged(freshet, "change stream established", stands)?;
     }

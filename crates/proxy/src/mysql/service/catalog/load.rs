@@ -329,6 +329,7 @@ fn column([_, name, data_type, column_type, collation, extra, ..]: &[String; 10]
         value_type: ValueType::of_mysql_column(data_type, column_type, collation),
         // In the row images, but computed for the log alone: not stored.
         generated: extra.contains("VIRTUAL GENERATED"),
+        composite: None,
     }
 }
 

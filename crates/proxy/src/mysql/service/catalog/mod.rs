@@ -26,7 +26,7 @@ mod server;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use freshet_cache::Redefinition;
+use freshet_cache::{CatalogLoad, Redefinition};
 use freshet_types::{Catalog, CatalogVersion, End, Epoch, Lsn, Nanos, RelationKind, TableId, Visible};
 
 use crate::mysql::MySql;
@@ -240,8 +240,10 @@ impl Watch {
         unpublished.sort_unstable();
         // While one catalogue replaces the other, neither describes changes.
         mysql.describe_from(End { epoch, lsn: Lsn(u64::MAX) });
-        let redefinition = changed.as_deref().map_or(Redefinition::Everything, Redefinition::Tables);
-        let taken = mysql.cache.catalog_loaded(epoch, version, redefinition, &proof, asked_at);
+        let differs = changed.as_deref().map_or(Redefinition::Everything, Redefinition::Tables);
+        // It describes the rows of the stream, so it must show all that the stream has redefined.
+        let load = CatalogLoad { version, differs, proof: &proof, asked_at, add_namesakes: None };
+        let taken = mysql.cache.catalog_loaded(epoch, load);
         let catalog = Arc::new(catalog);
         if taken {
             mysql.use_catalog(catalog.clone());

@@ -24,7 +24,7 @@ known(oid) AS (
 pub(super) const CODE: &str = "
 at_will(oid, prosrc) AS (
   SELECT oid, prosrc FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
-   AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml')),
+   AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR strpos(proname::text, '_to_xml') > 0)),
 stored(oid, native, harmless) AS (
   SELECT oid, native, native AND (provolatile = 'i' OR probin IN ('$libdir/uuid-ossp', '$libdir/pgcrypto')) FROM pg_proc,
    LATERAL (SELECT prolang = 13 OR prolang = 12 AND prosrc NOT IN (SELECT prosrc FROM at_will) OR provolatile = 'i'

@@ -10,6 +10,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use freshet_net::postgres::Rows;
+
 use crate::postgres::service::catalog::rows::texts;
 use crate::postgres::service::connection::{Connection, ServiceError};
 
@@ -21,7 +23,7 @@ const WAIT: u32 = 5;
 const WAITS_MAX: u32 = 10;
 
 /// All views, with the relations that their texts name.
-const VIEWS: &str = "
+pub(super) const VIEWS: &str = "
 SELECT c.oid::text, coalesce(string_agg(DISTINCT u.oid::text, ' '), '') FROM pg_class c
 JOIN pg_rewrite r ON r.ev_class = c.oid
 LEFT JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
@@ -45,14 +47,14 @@ pub(super) struct View {
     version: String,
 }
 
-/// All views.
-pub(super) async fn views(
-    connection: &mut Connection,
+/// All views: the answer to [`VIEWS`].
+pub(super) fn views(
+    rows: Rows,
     versions: &HashMap<String, Arc<str>>,
     surroundings: &str,
 ) -> Result<Vec<View>, ServiceError> {
     let mut views = Vec::new();
-    for row in connection.query(VIEWS).await? {
+    for row in rows {
         let [id, reads] = texts(row, "views")?;
         let reads: Vec<String> = reads.split(' ').map(str::to_owned).collect();
         let mut version = surroundings.to_owned();

@@ -9,17 +9,19 @@ use std::sync::Arc;
 
 use freshet_net::postgres::Rows;
 use freshet_types::{
-    Catalog, CatalogVersion, Column, EnumType, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType,
+    Catalog, CatalogVersion, Column, Composite, EnumType, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect,
+    ValueType,
 };
 
-use crate::postgres::service::catalog::definitions::{self, Definitions, View};
+use crate::postgres::service::catalog::definitions::{self, Definitions, VIEWS, View};
 use crate::postgres::service::connection::{Connection, ServiceError};
 use crate::postgres::service::publication::updates_fail;
 
 use super::code::{CODE, KNOWN};
+use super::composites::{self, COMPOSITES};
 use super::rows::{table_id, texts};
 use super::trusted::TRUSTED;
-use super::types::type_effects;
+use super::types::{TYPE_EFFECTS, type_effects};
 
 /// See [`updates_fail`] for the last column.
 const TABLES: &str = "
@@ -45,7 +47,8 @@ WHERE c.oid >= 16384 AND c.relkind = 'r'";
 
 /// Value types are those of [`ValueType`]; the OIDs are from PostgreSQL's `pg_type.dat` and never change. The built-in provider (`b`) orders by bytes
 /// in every locale; `datlocprovider` exists from PostgreSQL 15 on.
-const COLUMNS: &str = "own AS (SELECT CASE to_jsonb(d) ->> 'datlocprovider' WHEN 'b' THEN true WHEN 'i' THEN false
+const COLUMNS: &str = "
+own AS (SELECT CASE to_jsonb(d) ->> 'datlocprovider' WHEN 'b' THEN true WHEN 'i' THEN false
    ELSE d.datcollate IN ('C', 'POSIX', 'C.UTF-8', 'C.utf8') END AS by_bytes
   FROM pg_database d WHERE d.datname = current_database())
 SELECT a.attrelid::text, a.attname::text,
@@ -67,7 +70,8 @@ SELECT a.attrelid::text, a.attname::text,
        ELSE 'other' END,
   (a.attgenerated <> '')::text,
   ((b.typnamespace <> 'pg_catalog'::regnamespace OR b.oid >= 16384) AND b.typtype <> 'e' AND b.oid NOT IN (SELECT oid FROM known)
-   AND NOT EXISTS (SELECT FROM pg_type e WHERE e.typarray = b.oid AND e.typtype = 'e'))::text
+   AND NOT EXISTS (SELECT FROM pg_type e WHERE e.typarray = b.oid AND e.typtype = 'e'))::text,
+  CASE WHEN t.typtype = 'c' THEN t.oid::text ELSE '' END
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
@@ -100,6 +104,8 @@ WITH versions(v) AS (
   UNION ALL SELECT 'q' || oid || ' ' || xmin FROM pg_type t WHERE typname IN (SELECT typname FROM pg_type WHERE typtype = 'e')
    AND NOT EXISTS (SELECT FROM pg_namespace n WHERE n.oid = t.typnamespace AND nspname ~ '^pg_(toast_)?temp_')
   UNION ALL SELECT 'e' || oid || ' ' || xmin FROM pg_enum
+  UNION ALL SELECT 'r' || c.oid || ' ' || c.xmin || ' ' || attnum || ' ' || a.xmin FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid
+   WHERE c.oid >= 16384 AND relkind = 'c' AND relpersistence <> 't'
   UNION ALL SELECT 'z' || oid || ' ' || xmin FROM pg_constraint WHERE contypid <> 0
   UNION ALL SELECT 'p' || oid || ' ' || xmin FROM pg_proc WHERE oid >= 16384
   UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
@@ -207,11 +213,15 @@ const ACTED_ON: &str = "
 SELECT DISTINCT confrelid::text FROM pg_constraint
 WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))";
 
+/// No rows.
+const NOTHING: &str = "SELECT NULL::text WHERE false";
+
 /// What is read of a relation besides its own row, by the relation's object id.
 #[derive(Default)]
 struct Parts {
     identities: HashMap<String, Vec<Arc<str>>>,
     columns: HashMap<String, Vec<(Column, bool)>>,
+    composites: HashMap<u32, Composite>,
     versions: HashMap<String, Arc<str>>,
     children: HashMap<String, Vec<TableId>>,
     definitions: HashMap<String, Arc<str>>,
@@ -235,32 +245,52 @@ pub(super) struct Shown {
     trusted: Rows,
 }
 
-/// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: its name as a literal. `trusts`:
-/// functions declared immutable are trusted.
-pub(super) async fn read(connection: &mut Connection, publication: &str, trusts: bool) -> Result<Shown, ServiceError> {
-    let parts = read_parts(connection).await?;
-    let tables = connection.query(&[TABLES, &updates_fail(publication), OF_TABLES].concat()).await?;
-    let functions = names(connection.query(&[KNOWN, USER_FUNCTIONS, MAY_BE_MEANT].concat()).await?);
-    let operators = names(connection.query(&[KNOWN, USER_OPERATORS, MAY_BE_MEANT].concat()).await?);
-    let row_functions = names(connection.query(&["WITH ", CODE, ROW_FUNCTIONS].concat()).await?);
-    let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
+/// The number of [`queries`].
+pub(super) const QUERIES: usize = 17;
+
+/// The queries for everything but the texts of views. `publication`: its name as a literal. `trusts`: functions declared immutable are trusted.
+pub(super) fn queries(publication: &str, trusts: bool) -> [String; QUERIES] {
+    [
+        ["WITH ", CODE, OTHER_CODE].concat(),
+        [KNOWN, COMPOSITES].concat(),
+        IDENTITIES.to_owned(),
+        [KNOWN, COLUMNS].concat(),
+        VERSIONS.to_owned(),
+        CHILDREN.to_owned(),
+        [TABLES, &updates_fail(publication), OF_TABLES].concat(),
+        [KNOWN, USER_FUNCTIONS, MAY_BE_MEANT].concat(),
+        [KNOWN, USER_OPERATORS, MAY_BE_MEANT].concat(),
+        ["WITH ", CODE, ROW_FUNCTIONS].concat(),
+        SURROUNDINGS.to_owned(),
+        ACTED_ON.to_owned(),
+        [KNOWN, CODE, TYPE_EFFECTS].concat(),
+        ENUMS.to_owned(),
+        TYPES.to_owned(),
+        VIEWS.to_owned(),
+        if trusts { TRUSTED } else { NOTHING }.to_owned(),
+    ]
+}
+
+/// Takes their answers, in the order of [`queries`] and of one snapshot.
+pub(super) fn shown(answers: [Rows; QUERIES]) -> Result<Shown, ServiceError> {
+    let [other_code, composites, identities, columns, versions, children, tables, functions, operators, rest @ ..] =
+        answers;
+    let [row_functions, surroundings, acted_on, effects, enums, types, views, trusted] = rest;
+    let mut parts =
+        Parts { other_code: names(other_code), composites: composites::read(composites)?, ..Parts::default() };
+    parts.read(identities, columns, versions, children)?;
+    let surroundings = names(surroundings).into_iter().next();
     let surroundings = surroundings.ok_or(ServiceError::UnexpectedAnswer("surroundings"))?;
-    let acted_on = connection.query(ACTED_ON).await?;
-    let effects = type_effects(connection).await?;
-    let enums = connection.query(ENUMS).await?;
-    let types = connection.query(TYPES).await?;
-    let trusted = if trusts { connection.query(TRUSTED).await? } else { Rows::new() };
-    let views = definitions::views(connection, &parts.versions, &surroundings).await?;
     Ok(Shown {
+        views: definitions::views(views, &parts.versions, &surroundings)?,
         parts,
         tables,
-        functions,
-        operators,
-        row_functions,
+        functions: names(functions),
+        operators: names(operators),
+        row_functions: names(row_functions),
         surroundings,
         acted_on,
-        views,
-        effects,
+        effects: type_effects(effects)?,
         enums,
         types,
         trusted,
@@ -304,31 +334,34 @@ pub(super) async fn finish(
         catalog.type_names.insert(name.to_lowercase().into());
     }
     catalog.surroundings = shown.surroundings;
+    catalog.composites = parts.composites;
     Ok(catalog)
 }
 
-async fn read_parts(connection: &mut Connection) -> Result<Parts, ServiceError> {
-    let mut parts =
-        Parts { other_code: names(connection.query(&["WITH ", CODE, OTHER_CODE].concat()).await?), ..Parts::default() };
-    for row in connection.query(IDENTITIES).await? {
-        let [table, column] = texts(row, "replica identities")?;
-        parts.identities.entry(table).or_default().push(column.into());
+impl Parts {
+    fn read(&mut self, identities: Rows, columns: Rows, versions: Rows, children: Rows) -> Result<(), ServiceError> {
+        for row in identities {
+            let [table, column] = texts(row, "replica identities")?;
+            self.identities.entry(table).or_default().push(column.into());
+        }
+        for row in columns {
+            let [table, name, value_type, generated, user_type, composite] = texts(row, "columns")?;
+            let value_type = value_type_named(&value_type);
+            let composite = composite.parse().ok().filter(|composite| self.composites.contains_key(composite));
+            let user_type = user_type == "true" && composite.is_none();
+            let column = Column { name: name.into(), value_type, generated: generated == "true", composite };
+            self.columns.entry(table).or_default().push((column, user_type));
+        }
+        for row in versions {
+            let [table, version] = texts(row, "versions")?;
+            self.versions.insert(table, version.into());
+        }
+        for row in children {
+            let [table, child] = texts(row, "children")?;
+            self.children.entry(table).or_default().push(table_id(&child)?);
+        }
+        Ok(())
     }
-    for row in connection.query(&[KNOWN, COLUMNS].concat()).await? {
-        let [table, name, value_type, generated, user_type] = texts(row, "columns")?;
-        let value_type = value_type_named(&value_type);
-        let column = Column { name: name.into(), value_type, generated: generated == "true" };
-        parts.columns.entry(table).or_default().push((column, user_type == "true"));
-    }
-    for row in connection.query(VERSIONS).await? {
-        let [table, version] = texts(row, "versions")?;
-        parts.versions.insert(table, version.into());
-    }
-    for row in connection.query(CHILDREN).await? {
-        let [table, child] = texts(row, "children")?;
-        parts.children.entry(table).or_default().push(table_id(&child)?);
-    }
-    Ok(parts)
 }
 
 fn table(row: [String; 7], parts: &mut Parts) -> Result<Table, ServiceError> {

@@ -84,7 +84,7 @@ impl Triggers {
     }
 
     async fn form(&self, connection: &mut Connection, shared: &Pg) -> Result<Option<String>, ServiceError> {
-        let rows = connection.query(self.sql).await?;
+        let rows = connection.query_again(self.sql).await?;
         let form = rows.into_iter().next().and_then(|row| row.into_iter().next().flatten());
         Ok(form.filter(|_| shared.server_version() >= VERSION_MESSAGES))
     }

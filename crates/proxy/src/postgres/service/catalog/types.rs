@@ -9,22 +9,23 @@
 //!   a user-defined function, or one that changes settings or runs a text, since it may write, or read any table. A range compares its bounds by such
 //!   functions, if its operator class has them. They run only for a text that names such a type, or one that contains it, and for a parameter
 //!   declared with it.
-//! - **Operator classes** that are a type's default sort, group and compare its values without any operator in the text.
+//! - **Operator classes** that are a type's default sort, group and compare its values without any operator in the text, and those of composite types
+//!   that contain the type.
 //! - **Names** are printed by `regclass` and similar types and by `aclitem`. Renaming or hiding an object changes the printed values. `regconfig` and
 //!   `regdictionary` do not count: each change of text search empties the cache.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use freshet_net::postgres::Rows;
 use freshet_types::{Reason, TypeEffect};
 
-use super::code::{CODE, KNOWN};
 use super::rows::{table_id, texts};
-use crate::postgres::service::connection::{Connection, ServiceError};
+use crate::postgres::service::connection::ServiceError;
 
 /// Effects by name (`` is that of names), with the objects of each. Rows that initdb wrote have its first transaction's number
 /// (`BootstrapTransactionId`), or that of frozen ones.
-const TYPE_EFFECTS: &str = ",
+pub(super) const TYPE_EFFECTS: &str = ",
 printing(oid) AS (SELECT oid FROM pg_type WHERE typnamespace = 'pg_catalog'::regnamespace AND oid < 16384
   AND (typname ~ '^reg' AND typname NOT IN ('regconfig', 'regdictionary') OR typname = 'aclitem')),
 usual(oid, is_date) AS (SELECT oid, typcategory IN ('D', 'T') FROM pg_type WHERE typtype = 'e'
@@ -49,6 +50,8 @@ effects(id, what, explicit, source) AS (
 inside(oid, of) AS (
   SELECT oid, typelem FROM pg_type WHERE typcategory = 'A' AND typelem <> 0
   UNION ALL SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd'
+  UNION ALL SELECT reltype, atttypid FROM pg_class c JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped
+   WHERE relkind = 'c'
   UNION ALL SELECT rngtypid, rngsubtype FROM pg_range
   UNION ALL SELECT oidin(textout(to_jsonb(r) ->> 'rngmultitypid')), rngtypid FROM pg_range r WHERE to_jsonb(r) ? 'rngmultitypid'),
 holds(id, oid) AS (
@@ -91,10 +94,10 @@ UNION SELECT 'named', 'column', attrelid::text, attname::text FROM named JOIN pg
  JOIN relations ON relations.oid = attrelid WHERE checked AND attnum > 0 AND NOT attisdropped
 UNION SELECT 'named', 'row', relations.oid::text, '' FROM named JOIN relations ON reltype = named.oid WHERE checked";
 
-/// Reads them.
-pub(super) async fn type_effects(connection: &mut Connection) -> Result<Vec<Arc<TypeEffect>>, ServiceError> {
+/// The effects.
+pub(super) fn type_effects(rows: Rows) -> Result<Vec<Arc<TypeEffect>>, ServiceError> {
     let mut effects: BTreeMap<String, TypeEffect> = BTreeMap::new();
-    for row in connection.query(&[KNOWN, CODE, TYPE_EFFECTS].concat()).await? {
+    for row in rows {
         let [id, kind, of, name] = texts(row, "types")?;
         let runs_code = !id.is_empty();
         note(effects.entry(id).or_insert_with(|| empty(runs_code)), (&kind, of, &name))?;

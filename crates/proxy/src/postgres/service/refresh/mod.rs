@@ -1,18 +1,18 @@
 //! Refreshes results that a change invalidated while they were in use, before the next reader asks.
 //!
-//! Without refreshing, each write to a hot row costs the database the same statement once for every session that misses before one of them has filled
-//! the entry again, and each of them waits. With it the statement runs once.
+//! Without refreshing, a write to a hot row costs the database the same statement once for every session that misses before one of them has filled
+//! the entry again, and each of them waits. With refreshing the statement runs once.
 //!
 //! It must not cost the database more than it saves, so:
 //!
-//! - only an entry that was served since it was read is refreshed: for at least one reader the statement would have run. A refreshed entry that was
-//!   not used is not refreshed again;
-//! - the hottest entries come first, and when too many wait the coldest are dropped ([`crate::service::refreshes`]);
+//! - only an entry that was served since it was read is refreshed: at least one reader would have run the statement. A refreshed entry that was not
+//!   used is not refreshed again;
+//! - the hottest entries come first, and if too many wait the coldest are dropped ([`crate::service::refreshes`]);
 //! - the statements use no more than a given share of the time ([`Budget`]);
-//! - the refresh is the cache's flight of the key, so no session fills it meanwhile; an entry that a reader has already filled is left alone.
+//! - the refresh is the cache's flight of the key, so no session fills it meanwhile. An entry that a reader has already filled is not touched.
 //!
-//! The answer must be byte for byte the one that a session of the entry's context would get. A connection is brought into that context, and its
-//! context is read like that of each session; any difference ends the attempt ([`reader`]). The result is installed under the same rules as any fill.
+//! The answer must be byte for byte the one that a session of the entry's context would get. A connection enters the context, and its context is then
+//! read like that of each session. Any difference ends the attempt ([`reader`]). The result is installed under the same rules as any fill.
 
 mod reader;
 
@@ -26,12 +26,12 @@ use crate::service::refreshes::{Budget, Outcome};
 
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_millis(200);
-/// Time until the database probably shows a commit that the stream has already delivered.
+/// Time until the database probably shows a commit that the stream has delivered.
 const VISIBLE_PAUSE: Duration = Duration::from_millis(2);
-/// Number of attempts: for a second at least. On a busy server the committing session may wait for a processor before others see its commit, and a
+/// Number of attempts, which last at least a second. On a busy server the committing session may wait for a processor before others see its commit. A
 /// result that is given up is missing for the next reader.
 const VISIBLE_TRIES: u32 = 500;
-/// Number of attempts, at first, to read a join while its tables do not change: which change prevents it is known only at the end, and it is most
+/// Number of first attempts to read a join while its tables do not change. Which change prevents the fill is known only at the end, and it is most
 /// likely the one that invalidated the entry. Tables that change all the time are not waited for. Proofs come every 10 ms, or with another fill.
 const QUIET_TRIES: u32 = 7;
 

@@ -1,9 +1,9 @@
 //! A connection that answers as any session of an entry's context would.
 //!
-//! A context is everything that decides an answer besides the statement: database, roles, search path, settings. What can be set is set. Then the
-//! context is read from the server with the same query as for a session, and the answer must equal the entry's context exactly. So nothing depends on
-//! how a setting is written or on its consequences. Only a superuser can become other roles. A context that is refused, or differs, is not tried
-//! again before the catalogue changes.
+//! A context is everything that affects an answer besides the statement: database, roles, search path, settings. The reader sets what can be set.
+//! Then the context is read from the server with the same query as for a session, and the answer must equal the entry's context exactly. So the
+//! spelling of a setting and its side effects do not matter. Only a superuser can become other roles. A context that is refused or differs is not
+//! tried again before the catalogue changes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,26 +32,26 @@ use crate::statement::registry::Statement;
 
 /// Time limit of one refresh.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
-/// The server's own limit comes first. Nothing here writes, or needs to see more than committed rows.
+/// The server's own limit comes first. No statement here writes, or needs to see more than committed rows.
 const MANNERS: &str = "SET statement_timeout = '10s'; SET default_transaction_read_only = on; \
     SET default_transaction_isolation = 'read committed'";
-/// Back to the login role.
+/// Returns to the login role.
 const BACK: &str = "RESET SESSION AUTHORIZATION; RESET ROLE";
-/// Limit of stored contexts that cannot be entered.
+/// The most contexts that are remembered as closed.
 const CLOSED_MAX: usize = 10_000;
 
 /// The connection.
 pub(super) struct Reader {
     shared: Arc<Pg>,
     link: Option<Link>,
-    /// Contexts that could not be entered with a catalogue.
+    /// Contexts that could not be entered, with the catalogue of that time.
     closed: (CatalogVersion, HashSet<u32>),
 }
 
 struct Link {
     client: Client,
     identity: ServerIdentity,
-    /// Its login role.
+    /// The connection's login role.
     user: String,
     entered: Option<Entered>,
 }
@@ -68,7 +68,7 @@ struct Entered {
 /// When a result may be read whose change is unproven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timing {
-    /// At once: new snapshots show nearly everything delivered.
+    /// At once: new snapshots show nearly all delivered changes.
     AtOnce,
     /// Once no change can prevent it.
     Quiet,
@@ -98,7 +98,7 @@ impl Reader {
     }
 
     pub(super) async fn refresh(&mut self, job: &Job, timing: Timing) -> Result<Outcome, ServiceError> {
-        // It finds nothing if there is no stream, or an entry if a reader was faster.
+        // The look-up finds nothing if there is no stream. It finds an entry if a reader was faster.
         let found = self.shared.cache.lookup(&job.key, &Watermark::default(), self.shared.clock.now());
         if matches!(found, Lookup::Bypass(Reason::Fence | Reason::LeaseExpired)) {
             return Ok(Outcome::TooSoon);
@@ -115,7 +115,7 @@ impl Reader {
                 Execution::Bound { statement: &statement, tail, describe, rows_max }
             }
         };
-        // If the number of the statement or the context is not the entry's, the keys differ.
+        // The keys differ if the number of the statement or of the context is not the entry's.
         let mut written = Vec::new();
         write_key(&mut written, context.id, execution);
         if written[..] != job.key[..] || !self.enter(&context).await? {
@@ -132,7 +132,7 @@ impl Reader {
         let (id, _) = job.key.split_first_chunk::<4>()?;
         let (context, _) = self.shared.contexts.get(u32::from_le_bytes(*id))?;
         let statement = match read_key(&job.key)? {
-            // It may also have been read with its backslashes as escapes.
+            // The text may also have been read with backslashes as escapes.
             Key::Query(text) if text.contains(&b'\\') => return None,
             Key::Query(text) => self.shared.registry.statement(text, &[]).ok()?,
             Key::Bound { .. } => job.source.statement.upgrade()?,
@@ -144,7 +144,7 @@ impl Reader {
 
     // --- the context ---------------------------------------------------------------------------------------
 
-    /// Brings the connection into the context; false if that is not possible.
+    /// Enters the context. False if this is not possible.
     async fn enter(&mut self, context: &Context) -> Result<bool, ServiceError> {
         let catalog = self.shared.catalog_version();
         if self.closed.0 != catalog || self.closed.1.len() > CLOSED_MAX {
@@ -199,7 +199,7 @@ impl Reader {
             Ok(permit) => permit,
             Err(_) => return Ok(Outcome::NotAsked),
         };
-        // The permit's epoch began after its server was published.
+        // The permit's epoch began after its server was known.
         if shared.identity().as_deref() != Some(identity) {
             return Ok(Outcome::NotAsked);
         }
@@ -234,7 +234,7 @@ impl Reader {
         let join_keys = join_keys.filter(|_| permit.wants_deferred()).map(Box::new);
         let stage = Read { told, body, refreshed: true };
         let complete = PendingFill { permit, join_keys, proof, expected: None, stage };
-        // It is served once the stream has passed this position.
+        // The result is served once the stream has passed this position.
         shared.install(complete, End { epoch, lsn: end });
         Ok(Outcome::Read)
     }
@@ -255,7 +255,7 @@ impl Link {
         Ok(Self { client, identity, user: answer.session_user, entered: None })
     }
 
-    /// False if the server does not allow this connection the context.
+    /// Enters the context. False if the server does not allow this connection to do so.
     async fn enter(&mut self, id: u32, key: &ContextKey, catalog: CatalogVersion) -> Result<bool, ServiceError> {
         self.entered = None;
         let Some(recipe) = Recipe::of(key) else { return Ok(false) };
@@ -316,7 +316,7 @@ fn read_key(key: &[u8]) -> Option<Key<'_>> {
     }
 }
 
-/// The messages for what is visible, the statement, and the log end, each with a ReadyForQuery of its own.
+/// The messages of the snapshot query, the statement and the log-end probe, each with its own ReadyForQuery.
 fn messages(statement: &Statement, execution: Execution<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let own = |out: &mut Vec<u8>, sql: &str| {
@@ -400,7 +400,7 @@ impl Hearing {
                 self.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
                 self.keep(tag, body);
             }
-            // An answer with a notice is not repeatable, and one with an error is no result. Other messages do not occur here.
+            // An answer with a notice is not repeatable, and one with an error is not a result. Other messages do not occur here.
             _ => self.frames = None,
         }
     }

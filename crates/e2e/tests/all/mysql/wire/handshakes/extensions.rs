@@ -107,7 +107,7 @@ fn prepared(packet: &Packet) -> Option<u32> {
 
 #[test]
 fn of_mariadb() -> Result<()> {
-    let pair = Pair::new(Kind::Mariadb, SCHEMA)?;
+    let pair = Pair::in_session_mode(Kind::Mariadb, SCHEMA)?;
     let user = format!("{}_user", pair.database.name);
     pair.database.run(&format!("CREATE USER {user}@'%' IDENTIFIED BY ''; GRANT ALL ON *.* TO {user}@'%'"))?;
     for capabilities in [capability::MODERN, capability::OLD] {

@@ -1,4 +1,4 @@
-//! One statement of a workload as a workload of its own, with the parameters that the whole workload draws.
+//! A workload made of one statement of another workload. Parameters are drawn as in the whole workload.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::statement::{Effect, Statement};
 use crate::target::{Family, Target};
 use crate::value::Value;
 
-/// Questions drawn to see which statements there are, and at most for one of them. One that is rarer has no card.
+/// Reads drawn to list the statements, and the most drawn to find one of them. A rarer statement gets no card.
 const DRAWS_MAX: usize = 20_000;
 
-/// Names of the statements by which a workload reads, in the order of its statements.
+/// Names of the reads of a workload, in the order of its statements.
 pub(crate) fn reads(workload: &dyn Workload) -> Vec<String> {
     let statements = workload.statements();
     let mut random = Random::new(1);
     let mut asked = vec![false; statements.len()];
     for _ in 0..DRAWS_MAX / 10 {
-        if let Some(asked) = asked.get_mut(workload.question(&mut random).0) {
+        if let Some(asked) = asked.get_mut(workload.draw_read(&mut random).0) {
             *asked = true;
         }
     }
@@ -32,38 +32,38 @@ pub(crate) fn reads(workload: &dyn Workload) -> Vec<String> {
     names
 }
 
-/// The workload. Statements of one name (the same for each of several tables) are one.
+/// The workload. Statements with the same name (one for each of several tables) count as one.
 #[derive(Debug)]
-pub(crate) struct Alone {
+pub(crate) struct SingleStatement {
     pub(crate) whole: Arc<dyn Workload>,
     name: String,
     statements: Arc<[Statement]>,
 }
 
-impl Alone {
+impl SingleStatement {
     pub(crate) fn new(whole: Arc<dyn Workload>, name: &str) -> Self {
         let statements = whole.statements();
         Self { whole, name: name.to_owned(), statements }
     }
 
-    /// Its text as PostgreSQL prepares it; of several the first's.
+    /// The text as PostgreSQL prepares it: the first one, if several statements have the name.
     pub(crate) fn text(&self) -> String {
         self.texts().next().unwrap_or_default()
     }
 
-    /// Of all statements of its name.
+    /// The texts of all statements with the name.
     pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
         self.statements.iter().filter(|one| one.name == self.name).map(|one| one.prepared_text(Family::Postgres))
     }
 
-    /// None if it does not come up.
+    /// Draws parameters for the statement. None if no draw chose it.
     pub(crate) fn draw(&self, random: &mut Random) -> Option<(usize, Vec<Value>)> {
         let of_this = |(statement, _): &(usize, Vec<Value>)| self.statements[*statement].name == self.name;
-        (0..DRAWS_MAX).map(|_| self.whole.question(random)).find(of_this)
+        (0..DRAWS_MAX).map(|_| self.whole.draw_read(random)).find(of_this)
     }
 }
 
-impl Workload for Alone {
+impl Workload for SingleStatement {
     fn name(&self) -> &str {
         self.whole.name()
     }
@@ -79,8 +79,8 @@ impl Workload for Alone {
     }
 
     fn script(&self, random: Random) -> Script {
-        let alone = Self { whole: Arc::clone(&self.whole), name: self.name.clone(), statements: self.statements() };
-        Script::Alone(Asker { alone, random })
+        let workload = Self { whole: Arc::clone(&self.whole), name: self.name.clone(), statements: self.statements() };
+        Script::SingleStatement(Connection { workload, random })
     }
 
     fn writer(&self, random: Random) -> Option<Script> {
@@ -91,8 +91,8 @@ impl Workload for Alone {
         self.whole.runs_on_stores()
     }
 
-    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
-        self.draw(random).unwrap_or_else(|| self.whole.question(random))
+    fn draw_read(&self, random: &mut Random) -> (usize, Vec<Value>) {
+        self.draw(random).unwrap_or_else(|| self.whole.draw_read(random))
     }
 
     fn ready<'a>(&'a self, database: &'a Target) -> Pending<'a, ()> {
@@ -100,17 +100,16 @@ impl Workload for Alone {
     }
 }
 
-/// One connection's part: the statement, again and again.
+/// The script of one connection, which repeats the statement.
 #[derive(Debug)]
-pub struct Asker {
-    alone: Alone,
+pub struct Connection {
+    workload: SingleStatement,
     random: Random,
 }
 
-impl Asker {
-    /// Runs it once.
+impl Connection {
     pub(crate) async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
-        let (statement, values) = self.alone.question(&mut self.random);
+        let (statement, values) = self.workload.draw_read(&mut self.random);
         session.run(statement, &values).await.map(|_| ())
     }
 }

@@ -1,12 +1,14 @@
 //! Whether publishing a table pays: the cost of its changes, compared with what hits on it save.
 //!
-//! Each commit that changes a published table has a cost, whether results of the table are cached or not: the server decodes and sends the rows,
+//! Each commit that changes a published table has a cost, whether results of the table are cached or not. The server decodes and sends the rows,
 //! Freshet applies them, and commit waits take longer. If rows change before they are read again, admission (`freshet_cache::admission`) fills
-//! little, and nothing pays for the cost. So each table has a balance: each commit costs, and each hit of a statement that reads the table adds what
-//! the database was spared. A table whose balance is used up leaves the publication: first the cache drops its entries and the fact that it is
-//! published, then the server removes it. It returns after a cool-off, when a fill needs it. Then its balance is a small part of the cool-off, and if
-//! that is used up as well, the next cool-off is twice as long. Only time in which fills need it counts. So a table that never pays is published for
-//! a small share of the time in which it is used, and a table that starts to pay is noticed.
+//! little, and nothing pays for the cost. So each table has a balance. Each commit costs. Each hit of a statement that reads the table adds what the
+//! database was spared.
+//!
+//! A table without balance leaves the publication: first the cache drops its entries and the fact that it is published, then the server removes it.
+//! It returns after a cool-off, when a fill needs it. Its balance is then a small part of the cool-off. If that is used up as well, the next cool-off
+//! is twice as long. Only time in which fills need the table counts. So a table that never pays is published for a small share of the time in which
+//! it is used, and a table that starts to pay is noticed.
 //!
 //! The balance is bounded: it survives a burst of writes, and is used up some time after hits end.
 
@@ -16,8 +18,8 @@ use std::time::Duration;
 use freshet_cache::admission::Hits;
 use freshet_types::TableId;
 
-/// The cost of a commit that changes the table, in nanoseconds of the database and of Freshet:
-/// docs/experiments/2026-11-25-tables-that-are-not-followed.md.
+/// The cost of a commit that changes the table, in nanoseconds of the database and of Freshet
+/// (docs/experiments/2026-11-25-tables-that-are-not-followed.md).
 const COMMIT_COSTS: i64 = 20_000;
 /// The first balance: five thousand commits.
 const CREDIT: i64 = 5_000 * COMMIT_COSTS;
@@ -31,12 +33,12 @@ const TRIAL_PART: u32 = 500;
 
 #[derive(Debug)]
 struct Account {
-    /// Commits until now.
+    /// Number of commits so far.
     commits: u64,
     balance: i64,
-    /// The length of the next cool-off, or of the current one.
+    /// Length of the next cool-off, or of the current one.
     pause: Duration,
-    /// If in cool-off: the rest of it.
+    /// The rest of the cool-off, if the table is in one.
     left: Option<Duration>,
 }
 
@@ -44,24 +46,24 @@ struct Account {
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     tables: HashMap<TableId, Account>,
-    /// Hits of each statement until now, by its digest.
+    /// Hits of each statement so far, by its digest.
     hits: HashMap<u64, Hits>,
 }
 
-/// A statement's figures.
+/// The figures of a statement.
 pub(super) struct Earner<T> {
     pub(super) digest: u64,
     pub(super) hits: Hits,
     /// What one hit saves, in nanoseconds.
     pub(super) saves: u64,
-    /// Returns the tables that it reads.
+    /// The tables that it reads. They are looked up only if needed.
     pub(super) tables: T,
 }
 
 impl Accounts {
-    /// Updates the balances after this time, and returns the tables that no longer pay. `is_wanted`: fills have needed the table meanwhile;
-    /// `commits`: the number of commits that changed each table.
-    pub(super) fn reckon(
+    /// Updates the balances after `time`, and returns the tables that no longer pay. `is_wanted` tells whether fills have needed a table meanwhile,
+    /// `commits` how many commits changed it.
+    pub(super) fn update(
         &mut self,
         elapsed: Duration,
         is_wanted: impl Fn(TableId) -> bool,
@@ -80,7 +82,7 @@ impl Accounts {
             let fresh = Account { commits: *commits, balance: CREDIT, pause: PAUSE_MIN, left: None };
             let account = self.tables.entry(*table).or_insert(fresh);
             if account.left.take().is_some() {
-                // It was published again.
+                // The table was published again.
                 account.commits = *commits;
                 account.balance = nanos(account.pause / TRIAL_PART);
                 account.pause = (account.pause * 2).min(PAUSE_MAX);
@@ -102,7 +104,7 @@ impl Accounts {
     }
 
     /// The tables in cool-off.
-    pub(super) fn left_out(&self) -> HashSet<TableId> {
+    pub(super) fn in_cool_off(&self) -> HashSet<TableId> {
         let out = |account: &Account| account.left.is_some_and(|left| !left.is_zero());
         self.tables.iter().filter(|(_, account)| out(account)).map(|(table, _)| *table).collect()
     }
@@ -140,7 +142,7 @@ mod tests {
         accounts: Accounts,
         commits: u64,
         hits: u64,
-        /// Hits among them after an own write.
+        /// Hits after own writes among them.
         hits_after_own_write: u64,
         after_own_write: bool,
         wanted: bool,
@@ -160,11 +162,11 @@ mod tests {
             }
         }
 
-        /// Runs this many seconds with this load in each; returns the second in which the table leaves the publication.
+        /// Runs this load for a number of seconds. Returns the second in which the table leaves the publication.
         fn run(&mut self, seconds: u64, commits: u64, hits: u64) -> Option<u64> {
             (0..seconds).find(|_| {
                 if !self.published {
-                    self.published = self.wanted && !self.accounts.left_out().contains(&TABLE);
+                    self.published = self.wanted && !self.accounts.in_cool_off().contains(&TABLE);
                 }
                 self.commits += if self.published { commits } else { 0 };
                 self.hits += if self.published { hits } else { 0 };
@@ -174,7 +176,7 @@ mod tests {
                 let (wanted, published) = (self.wanted, self.published);
                 let all = [(TABLE, self.commits)];
                 let second = Duration::from_secs(1);
-                let gone = self.accounts.reckon(second, |_| wanted, &all, [earner].into_iter(), |_| published);
+                let gone = self.accounts.update(second, |_| wanted, &all, [earner].into_iter(), |_| published);
                 self.published &= gone.is_empty();
                 !gone.is_empty()
             })
@@ -207,7 +209,7 @@ mod tests {
         let mut load = Load::new();
         assert_eq!(load.run(100, 3_000, 3_000), None);
         assert_eq!(load.run(10, 20_000, 0), None);
-        // It does not last.
+        // The table does not stay published.
         assert!(load.run(100, 20_000, 0).is_some());
     }
 
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_pays_again_is_left_out_for_short_the_next_time() {
+    fn the_next_cool_off_is_short_if_the_table_paid_again() {
         let mut load = Load::new();
         for _ in 0..5 {
             assert!(load.run(2_000, 10_000, 0).is_some());

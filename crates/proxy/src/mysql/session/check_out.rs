@@ -1,0 +1,172 @@
+//! A session in transaction mode takes a server connection: an idle one of its group, or a new one that is brought into the state of the session.
+
+use std::task::Poll;
+
+use freshet_wire::mysql::command;
+use freshet_wire::mysql::error::put_error;
+use freshet_wire::mysql::packet;
+use freshet_wire::mysql::response::Kind;
+
+use crate::mysql::login::Leg;
+use crate::mysql::session::connection::ServerConnection;
+use crate::mysql::session::counted::Counted;
+use crate::mysql::session::forward::To;
+use crate::mysql::session::known::Known;
+
+use crate::mysql::session::{Session, SessionError};
+use crate::pool::{Lease, WaitTimeout};
+
+impl Session {
+    /// Makes sure that the session has a connection. If there is none for it, the client is told, and the session ends.
+    pub(crate) async fn connect(&mut self) -> Result<(), SessionError> {
+        if self.server.is_connected() { Ok(()) } else { Box::pin(self.check_out()).await }
+    }
+
+    async fn check_out(&mut self) -> Result<(), SessionError> {
+        let mut lease = self.lease().await?;
+        let mut found = lease.take();
+        if let Some(connection) = &mut found
+            && (connection.facts.leads_elsewhere(&self.shared) || !connection.revive())
+        {
+            found = None;
+            lease.renew();
+        }
+        let is_new = found.is_none();
+        let connection = match found {
+            Some(connection) => connection,
+            None => self.open().await?,
+        };
+        self.take_over(connection, lease);
+        if is_new {
+            self.begin_to_count();
+            self.make_settings().await?;
+        }
+        self.carry_insert_id();
+        Ok(())
+    }
+
+    /// The right to have a connection.
+    async fn lease(&mut self) -> Result<Lease<ServerConnection>, SessionError> {
+        let Some(pooling) = &self.server.pooling else { return Err(SessionError::UpstreamEnded) };
+        let (pools, key, group) = (self.shared.pools.clone(), pooling.account.key.clone(), pooling.group.clone());
+        let mut turn = Box::pin(pools.check_out(&key, &group));
+        let client = &mut self.client;
+        let was_there = !client.ended;
+        let leased = std::future::poll_fn(|cx| {
+            if let Poll::Ready(leased) = turn.as_mut().poll(cx) {
+                return Poll::Ready(Ok(leased));
+            }
+            // Its earlier answers are due, whatever this session waits for.
+            if client.has_output()
+                && let Poll::Ready(Err(error)) = client.poll_send(cx)
+            {
+                return Poll::Ready(Err(SessionError::Io(error)));
+            }
+            match client.poll_receive(cx) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(SessionError::Io(error))),
+                Poll::Ready(Ok(())) if was_there && client.ended => Poll::Ready(Err(SessionError::ClientEnded)),
+                Poll::Ready(Ok(())) => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await?;
+        leased.map_err(|WaitTimeout| {
+            // ER_CON_COUNT_ERROR
+            let text = "Too many connections: none to the database became free in time (query_wait_timeout)";
+            put_error(self.client.output.buffer(), &mut 1, 1040, Some("08004"), text);
+            SessionError::NoConnection
+        })
+    }
+
+    /// A new connection.
+    async fn open(&mut self) -> Result<ServerConnection, SessionError> {
+        let Some(pooling) = &self.server.pooling else { return Err(SessionError::UpstreamEnded) };
+        let shared = self.shared.clone();
+        match pooling.account.log_in_again(pooling.database.as_deref(), &shared).await {
+            Ok((peer, thread)) => Ok(ServerConnection::new(peer, thread)),
+            Err(refusal) => {
+                refusal.put(&mut Leg { peer: &mut self.client, sequence: 1 });
+                Err(SessionError::NoConnection)
+            }
+        }
+    }
+
+    fn take_over(&mut self, connection: ServerConnection, lease: Lease<ServerConnection>) {
+        let thread = connection.thread;
+        self.server.connection = Some(connection);
+        let Some(ServerConnection { facts, .. }) = &mut self.server.connection else { return };
+        let settings = &mut self.server.settings;
+        settings.server = facts.server.take();
+        settings.compared = facts.compared.take();
+        settings.temporaries.count_on(std::mem::take(&mut facts.counted));
+        let same = match &settings.known {
+            Known::Context(context, _) => facts.settings == Some(context.settings),
+            Known::Nothing | Known::Unknowable(_) => false,
+        };
+        self.track.set_stale(facts.stale);
+        if !same {
+            settings.begin_on_another_connection();
+        }
+        if let Some(pooling) = &mut self.server.pooling {
+            pooling.target.has(thread);
+            pooling.lease = Some(lease);
+        }
+    }
+
+    fn begin_to_count(&mut self) {
+        let counted = Counted::from(self.server.consumed());
+        self.server.settings.temporaries.count_on(counted);
+    }
+
+    /// Brings a new connection into the state of the session.
+    async fn make_settings(&mut self) -> Result<(), SessionError> {
+        let Some(pooling) = &self.server.pooling else { return Ok(()) };
+        let label = pooling.label.clone();
+        if label.was_reset() {
+            if let Some(out) = self.server.output() {
+                packet::put(out, &mut 0, &[command::RESET_CONNECTION]);
+            }
+            self.make_setting().await?;
+            self.begin_to_count();
+        }
+        for text in label.texts() {
+            self.server.put_query(text);
+            self.make_setting().await?;
+        }
+        Ok(())
+    }
+
+    async fn make_setting(&mut self) -> Result<(), SessionError> {
+        let mut answer = Vec::new();
+        let done = self.follow(Kind::Status, To::Own(&mut answer)).await?;
+        if done.error.is_none() {
+            return Ok(());
+        }
+        self.client.output.put(&answer);
+        Err(SessionError::NoConnection)
+    }
+
+    /// The connection is to have the session's LAST_INSERT_ID().
+    fn carry_insert_id(&mut self) {
+        let there = self.server.connection.as_ref().map(|connection| connection.facts.insert_id);
+        let Some(pooling) = &mut self.server.pooling else { return };
+        let Some(own) = pooling.insert_id.filter(|own| there != Some(*own)) else { return };
+        pooling.sets_insert_id = true;
+        self.server.put_query(format!("SET @@last_insert_id = {own}").as_bytes());
+    }
+
+    /// Takes the answer to the statement that sets it, if it is due.
+    pub(super) async fn settle_insert_id(&mut self) -> Result<(), SessionError> {
+        let is_due = self.server.pooling.as_mut().is_some_and(|pooling| std::mem::take(&mut pooling.sets_insert_id));
+        if !is_due {
+            return Ok(());
+        }
+        let first = std::mem::replace(&mut self.server.answer_from, 1);
+        let done = self.follow(Kind::Status, To::Nobody).await?;
+        self.server.answer_from = first;
+        if done.error.is_some() { Err(SessionError::OwnAnswer) } else { Ok(()) }
+    }
+}

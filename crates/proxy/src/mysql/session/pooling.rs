@@ -1,0 +1,296 @@
+//! Transaction pooling: a session has a server connection only while something of it lives there.
+//!
+//! At rest, behind each command, the session gives its connection back unless a [`Pin`] holds it. It takes one again before the next command that must
+//! reach the server ([`super::check_out`]). Hits need none. What a command leaves is noted in [`super::state_left`]. This is possible where the login ends at Freshet, which can then log in again.
+//!
+//! What a session has on its connection goes with it to another one in one of these ways:
+//!
+//! | state | how |
+//! |---|---|
+//! | settings by SET with constants, the default database, COM_RESET_CONNECTION | sessions with the same share connections, and a new connection is brought into that state ([`super::label`]) |
+//! | FOUND_ROWS(), ROW_COUNT() of 0 or -1 | made again before a statement that may ask, as behind a hit ([`super::diagnostics`]) |
+//! | LAST_INSERT_ID() | asked for before the connection is given back, and set on the next one in the same network packet as the next command |
+//! | all other state | a pin |
+//!
+//! Before it is given back, the connection has an empty list of warnings, and no transaction. What Freshet knows of the settings in force was read on one of
+//! the connections. Another connection is known to have the same if they were read there, too; else they are asked for again.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use freshet_wire::mysql::capabilities::Status;
+
+use crate::mysql::MySql;
+use crate::mysql::kills::Target;
+use crate::mysql::login::{About, Account};
+use crate::mysql::session::connection::{Facts, ServerConnection};
+use crate::mysql::session::known::Known;
+use crate::mysql::session::label::Label;
+use crate::mysql::session::pin::{Lasting, Pin};
+use crate::mysql::session::row_count::RowCount;
+use crate::mysql::session::{Session, SessionError};
+use crate::pool::{Group, Lease};
+use crate::server::sessions::Link;
+use crate::statement::registry::Statement;
+
+/// The part of a session in transaction mode.
+#[derive(Debug)]
+pub(crate) struct Pooling {
+    pub(super) account: Account,
+    pub(super) target: Arc<Target>,
+    /// Of the connection that the session has.
+    pub(super) lease: Option<Lease<ServerConnection>>,
+    /// The sessions with which it shares connections.
+    pub(super) group: Group,
+    pub(super) label: Label,
+    pub(super) database: Option<Arc<str>>,
+    pub(super) lasting: Lasting,
+    /// Statements that may have run stored code, and the number of changes of code in the catalogue before them.
+    pub(super) unjudged: Vec<(Arc<Statement>, u64)>,
+    /// The session's LAST_INSERT_ID(); None: that of its connection.
+    pub(super) insert_id: Option<u64>,
+    /// It has written on the connection that it has.
+    pub(super) wrote_here: bool,
+    /// The answer to a statement that sets LAST_INSERT_ID() is due.
+    pub(super) sets_insert_id: bool,
+}
+
+impl Pooling {
+    /// The state after a login. The connection of the login takes a place in the pool; without one it is closed.
+    pub(super) fn begin(
+        account: Account,
+        about: &About,
+        (connection, link): (ServerConnection, &Arc<Link>),
+        shared: &Arc<MySql>,
+    ) -> (Option<ServerConnection>, Self) {
+        let (database, label) = (about.database.as_deref().map(Arc::from), Label::default());
+        let group = group(&account, &label, about.database.as_deref());
+        let mut lease = shared.pools.try_check_out(&account.key, &group);
+        let target = shared.kills.begin(account.number, &about.user, link);
+        if let Some(lease) = &mut lease {
+            drop(lease.take());
+            lease.renew();
+            target.has(connection.thread);
+        }
+        let connection = lease.is_some().then_some(connection);
+        let pooling = Self {
+            group,
+            account,
+            target,
+            lease,
+            label,
+            database,
+            lasting: Lasting::default(),
+            unjudged: Vec::new(),
+            insert_id: Some(0),
+            wrote_here: false,
+            sets_insert_id: false,
+        };
+        (connection, pooling)
+    }
+
+    /// The server has reset the session.
+    pub(crate) fn begin_anew(&mut self) {
+        self.label.reset();
+        self.regroup();
+        self.lasting = Lasting::default();
+        self.unjudged.clear();
+        self.insert_id = None;
+    }
+
+    /// The connection stays with the session, which may be another user's.
+    pub(crate) fn keep(&mut self) {
+        self.lasting.add(Pin::Unknown);
+    }
+
+    pub(super) fn regroup(&mut self) {
+        self.group = group(&self.account, &self.label, self.database.as_deref());
+    }
+}
+
+/// The key of the group of connections in the same state.
+pub(crate) fn group(account: &Account, label: &Label, database: Option<&str>) -> Group {
+    let mut key = account.shape();
+    key.push(u8::from(database.is_some()));
+    key.extend_from_slice(database.unwrap_or_default().as_bytes());
+    key.push(0);
+    label.write_key(&mut key);
+    key.into()
+}
+
+impl Session {
+    // --- giving back ----------------------------------------------------------------------------------------
+
+    /// A command has been handled: gives the connection back if nothing of the session lives there.
+    pub(super) async fn rest(&mut self) -> Result<(), SessionError> {
+        if self.server.pooling.is_none() || !self.server.is_connected() || self.client.output.is_high() {
+            return Ok(());
+        }
+        if let Some(pin) = self.pin() {
+            self.shared.metrics.count_kept(pin.name());
+            return Ok(());
+        }
+        if !self.clear_warnings().await? {
+            return Ok(());
+        }
+        let can_leave = self.replay.can_leave_connection();
+        let knows_insert_id = self.server.pooling.as_ref().is_some_and(|pooling| pooling.insert_id.is_some());
+        if self.find_quiet().await && (can_leave && knows_insert_id || self.ask_what_stays().await?) {
+            self.give_back();
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is on its way in either direction.
+    async fn find_quiet(&mut self) -> bool {
+        std::future::poll_fn(|cx| {
+            self.server.poll_send(cx);
+            Poll::Ready(())
+        })
+        .await;
+        let is_silent = self.server.received().is_empty() && !self.server.has_ended() && !self.server.is_deaf();
+        is_silent && self.server.peer().is_some_and(|peer| !peer.has_output())
+    }
+
+    /// What holds the session on its connection.
+    fn pin(&mut self) -> Option<Pin> {
+        self.judge_code();
+        if let Some(pin) = self.server.pooling.as_ref().and_then(|pooling| pooling.lasting.first()) {
+            return Some(pin);
+        }
+        let is_open = self.status.has(Status::IN_TRANS);
+        if is_open || self.transaction.is_within_block() || self.server.settings.one_shot {
+            return Some(Pin::Transaction);
+        }
+        if !self.server.prepareds.are_none() || self.replay.has_closed() {
+            return Some(Pin::PreparedStatement);
+        }
+        if self.server.pooling.as_ref().is_some_and(|pooling| !pooling.unjudged.is_empty()) {
+            return Some(Pin::StoredCode);
+        }
+        if self.undecided().is_some() || !self.server.settings.temporaries.are_none() {
+            return Some(Pin::TemporaryTable);
+        }
+        if self.server.settings.locked {
+            return Some(Pin::LockedTables);
+        }
+        if self.server.settings.watched.is_some() || self.server.settings.sets_clock {
+            return Some(Pin::Setting);
+        }
+        let database = self.default_database();
+        let (behind_hit, row_count) = (self.replay.is_behind_hit(), self.answer.row_count);
+        // A hit that reads tables has an empty list of warnings, as it would have at the server.
+        let is_warned = self.answer.warned && !self.replay.is_behind_read();
+        let pooling = self.server.pooling.as_mut()?;
+        let database = match database {
+            Ok(database) => database,
+            Err(pin) => return Some(pin),
+        };
+        if pooling.database != database {
+            pooling.database = database;
+            pooling.regroup();
+        }
+        match () {
+            () if is_warned => Some(Pin::Warnings),
+            () if row_count == RowCount::Other && !behind_hit => Some(Pin::RowCount),
+            () => None,
+        }
+    }
+
+    /// The default database, if there is one; an error if that is not known.
+    fn default_database(&self) -> Result<Option<Arc<str>>, Pin> {
+        let settings = &self.server.settings;
+        if let Some(name) = settings.schemas.first() {
+            return Ok(Some(name.clone()));
+        }
+        let had_none = self.server.pooling.as_ref().is_some_and(|pooling| pooling.database.is_none());
+        let has_none = matches!(&settings.known, Known::Context(context, _) if context.schemas.is_empty());
+        if had_none || has_none { Ok(None) } else { Err(Pin::Database) }
+    }
+
+    /// Decides which statements have run stored code, as soon as the catalogue shows it.
+    fn judge_code(&mut self) {
+        let Some(pooling) = &mut self.server.pooling else { return };
+        let unjudged = std::mem::take(&mut pooling.unjudged);
+        if unjudged.is_empty() {
+            return;
+        }
+        let catalog = self.shared.catalog.load_full();
+        let is_shown = self.shared.cache.reflects(self.watermark.get(), catalog.version);
+        let (mut left, mut ran) = (Vec::new(), false);
+        for (statement, changes) in unjudged {
+            let runs = self.mark(Some(&statement)).runs_stored_code();
+            match (runs, catalog.code_changes == changes) {
+                (false, true) => {}
+                (false, false) => ran = true,
+                (true, _) if is_shown => ran = true,
+                (true, _) => left.push((statement, changes)),
+            }
+        }
+        if let Some(pooling) = &mut self.server.pooling {
+            pooling.unjudged = left;
+            if ran {
+                pooling.lasting.add(Pin::StoredCode);
+            }
+        }
+    }
+
+    /// Empties the list of warnings, which is not that of the session's last statement, a hit. False: it has failed.
+    async fn clear_warnings(&mut self) -> Result<bool, SessionError> {
+        if !self.answer.warned {
+            return Ok(true);
+        }
+        // MariaDB keeps the list over statements without a table.
+        self.server.put_query(b"SELECT 1 FROM (SELECT 1) of_freshet");
+        let is_empty = self.hear_row().await?.is_some();
+        self.answer.warned = !is_empty;
+        Ok(is_empty)
+    }
+
+    /// Asks for what goes to the next connection. False: it is not known.
+    async fn ask_what_stays(&mut self) -> Result<bool, SessionError> {
+        self.server.put_query(b"SELECT FOUND_ROWS(), LAST_INSERT_ID()");
+        let Some(row) = self.hear_row().await? else { return Ok(false) };
+        let number = |at: usize| row.get(at).and_then(Option::as_ref).and_then(|text| text.parse::<u64>().ok());
+        let (Some(found), Some(insert_id)) = (number(0), number(1)) else { return Ok(false) };
+        if !self.replay.can_leave_connection() {
+            self.replay.set_counted(u32::try_from(found).ok());
+        }
+        let capabilities = self.capabilities();
+        if let Some(pooling) = &mut self.server.pooling {
+            pooling.insert_id = Some(insert_id);
+            self.replay.leave_connection(self.answer.row_count == RowCount::Zero, capabilities);
+        }
+        Ok(self.replay.can_leave_connection())
+    }
+
+    /// Puts the connection into the pool.
+    fn give_back(&mut self) {
+        let capabilities = self.capabilities();
+        let Some(pooling) = &mut self.server.pooling else { return };
+        self.replay.leave_connection(self.answer.row_count == RowCount::Zero, capabilities);
+        let (insert_id, group) = (pooling.insert_id.unwrap_or_default(), pooling.group.clone());
+        if !pooling.target.leaves() {
+            return;
+        }
+        pooling.wrote_here = false;
+        let Some(mut lease) = pooling.lease.take() else { return };
+        let Some(mut connection) = self.server.disconnect() else { return };
+        let settings = &mut self.server.settings;
+        connection.facts = Facts {
+            server: settings.server.take(),
+            compared: settings.compared.clone(),
+            settings: match &settings.known {
+                Known::Context(context, _) => Some(context.settings),
+                Known::Nothing | Known::Unknowable(_) => None,
+            },
+            insert_id,
+            stale: self.track.is_stale(),
+            counted: std::mem::take(&mut connection.facts.counted),
+        };
+        if connection.peer.rest().is_ok() {
+            lease.regroup(group);
+            lease.give_back(connection);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a command of a session in transaction mode leaves on its server connection: settings of its label, pins, diagnostics.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_sql::Code;
+use freshet_wire::mysql::error::put_error;
+use freshet_wire::mysql::response::Done;
+
+use crate::mysql::session::mark::Mark;
+use crate::mysql::session::pin::Pin;
+use crate::mysql::session::pooling::Pooling;
+use crate::mysql::session::{Session, SessionError};
+use crate::statement::registry::{StateLeft, Statement, first_word};
+
+/// Limit of statements for which it is not known yet whether they have run stored code.
+const UNJUDGED_MAX: usize = 64;
+
+impl Session {
+    /// A statement is about to be sent that may change the meaning of the last hit's text: its rows are counted while it has the same. Not if the
+    /// warnings of a later statement would be lost, which the server counts in its answer.
+    pub(super) async fn count_before_change(&mut self) -> Result<(), SessionError> {
+        if self.server.pooling.is_some() && self.replay.is_text_needed() && !self.answer.warned {
+            self.replay_now().await?;
+        }
+        Ok(())
+    }
+
+    /// Answers a read of `@@last_gtid` with an error, if that of the connection may be another session's; false: it may not. From then on sessions
+    /// keep the connection on which they have written, so it can be the first only.
+    pub(super) fn refuse_last_gtid(&mut self, statement: &Statement) -> bool {
+        let Some(pooling) = &self.server.pooling else { return false };
+        if !self.server.about.version.is_mariadb || !names(&statement.query.text, "last_gtid") {
+            return false;
+        }
+        self.shared.reads_last_gtid.store(true, Relaxed);
+        let is_refused = !pooling.wrote_here;
+        if is_refused {
+            let text = "@@last_gtid is not known: the session has not written on this shared connection";
+            put_error(self.client.output.buffer(), &mut 1, 1105, Some("HY000"), text);
+        }
+        is_refused
+    }
+
+    /// A command was answered: notes what it leaves on the connection.
+    pub(super) fn note_state(
+        &mut self,
+        mark: Mark,
+        statement: Option<&Arc<Statement>>,
+        unread: Option<&Code>,
+        done: &Done,
+    ) {
+        let changes = self.shared.catalog.load().code_changes;
+        let reads_last_gtid = self.shared.reads_last_gtid.load(Relaxed);
+        let Some(pooling) = &mut self.server.pooling else { return };
+        let failed = done.error.is_some();
+        pooling.wrote_here |= mark.writes;
+        if mark.writes && reads_last_gtid {
+            pooling.lasting.add(Pin::LastGtid);
+        }
+        let Some(statement) = statement else {
+            if mark.runs_stored_code() || unread.is_some() {
+                pooling.lasting.add(Pin::Unknown);
+                pooling.insert_id = None;
+            }
+            return;
+        };
+        let plain = (done.results, done.result_sets, failed) == (1, 0, false);
+        if may_generate(statement) && !(plain && done.insert_id == 0) || mark.runs_stored_code() {
+            pooling.insert_id = None;
+        }
+        if mark.runs_stored_code() {
+            match pooling.unjudged.len() {
+                0..UNJUDGED_MAX => pooling.unjudged.push((statement.clone(), changes)),
+                _ => pooling.lasting.add(Pin::StoredCode),
+            }
+        }
+        pooling.note_left(statement, failed);
+    }
+}
+
+impl Pooling {
+    fn note_left(&mut self, statement: &Statement, failed: bool) {
+        let text = &statement.query.text;
+        let mut words = text.split_ascii_whitespace().map(str::to_ascii_lowercase);
+        let second = words.nth(1).unwrap_or_default();
+        match statement.query.state_left() {
+            // It is for the next transaction.
+            StateLeft::Setting if second == "transaction" => {}
+            StateLeft::Setting if failed && !text.contains(',') => {}
+            StateLeft::Setting if !failed && self.label.set(text, statement.text()) => self.regroup(),
+            StateLeft::Setting => {
+                let names = text.replace("@@", "");
+                self.lasting.add(if names.contains('@') { Pin::UserVariable } else { Pin::Setting });
+            }
+            StateLeft::NoNamedLocks if !failed => self.lasting.remove(Pin::NamedLock),
+            StateLeft::Xa if !failed && ["commit", "rollback"].contains(&second.as_str()) => {
+                self.lasting.remove(Pin::Xa);
+            }
+            state => self.lasting.left(state),
+        }
+    }
+}
+
+/// Whether a statement may change LAST_INSERT_ID() by itself.
+fn may_generate(statement: &Statement) -> bool {
+    let text = &statement.query.text;
+    let inserts = ["insert", "replace", "load"].into_iter().any(|word| word.eq_ignore_ascii_case(first_word(text)));
+    inserts || names(text, "last_insert_id")
+}
+
+fn names(text: &str, name: &str) -> bool {
+    text.as_bytes().windows(name.len()).any(|window| window.eq_ignore_ascii_case(name.as_bytes()))
+}

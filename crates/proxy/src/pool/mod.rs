@@ -1,0 +1,336 @@
+//! Server connections that sessions share: who has one, who waits for one, and which are idle.
+//!
+//! A pool has the connections of one database and user. Its groups are those that logged in alike, with the same start-up parameters: a session takes
+//! idle connections of its own group only, and where the limit is reached by those of other groups, one of them is closed to make a place.
+//!
+//! **Places.** A [`Lease`] is the right to have one connection. It counts from before the connection is opened until it is closed, so the limits hold
+//! while connections are being opened, too. A lease that is dropped gives back what it has: its connection if nobody has taken that out, or its place.
+//!
+//! **The queue.** Who finds neither connection nor place waits. Places go to who waits longest in the pool where one came free. Where only the limit
+//! over all pools holds sessions back, the pool with the fewest connections is first, so no user keeps the others out. A waiter that vanishes leaves
+//! the queue. What was handed to it in the same moment goes to the next.
+//!
+//! The type of connections is the database family's. An idle connection belongs to no thread.
+
+mod lease;
+mod queue;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::pool::lease::Terms;
+use crate::pool::queue::{Queue, Queued};
+
+pub(crate) use crate::pool::lease::Lease;
+pub use crate::pool::settings::{PoolMode, PoolSettings};
+
+/// Whose connections a pool has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PoolKey {
+    pub(crate) database: String,
+    pub(crate) user: String,
+}
+
+/// What connections of one group have in common: the start-up parameters.
+pub(crate) type Group = Arc<[u8]>;
+
+/// There was neither a connection nor a place for one in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitTimeout;
+
+/// A connection that nobody uses.
+#[derive(Debug)]
+struct Idle<C> {
+    terms: Terms,
+    connection: C,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Pool<C> {
+    /// Leases: connections in use, idle ones, and those that are being opened.
+    open: usize,
+    /// The one that was used last is last.
+    idle: Vec<Idle<C>>,
+    queue: Queue<C>,
+}
+
+impl<C> Default for Pool<C> {
+    fn default() -> Self {
+        Self { open: 0, idle: Vec::new(), queue: Queue::default() }
+    }
+}
+
+impl<C> Pool<C> {
+    /// Takes the idle connection of this group that was used last.
+    fn take_idle(&mut self, group: &Group) -> Option<Idle<C>> {
+        let at = self.idle.iter().rposition(|idle| idle.terms.group == *group)?;
+        Some(self.idle.remove(at))
+    }
+}
+
+/// The state behind the lock.
+#[derive(Debug)]
+struct Inside<C> {
+    pools: HashMap<Arc<PoolKey>, Pool<C>>,
+    /// Leases of all pools.
+    open: usize,
+    /// The number of the last waiter.
+    last_ticket: u64,
+}
+
+impl<C> Default for Inside<C> {
+    fn default() -> Self {
+        Self { pools: HashMap::new(), open: 0, last_ticket: 0 }
+    }
+}
+
+/// The pools of one `[[database]]`.
+#[derive(Debug)]
+pub(crate) struct Pools<C> {
+    settings: PoolSettings,
+    inside: Mutex<Inside<C>>,
+    figures: Arc<PoolFigures>,
+}
+
+/// What has happened since the start.
+#[derive(Debug, Default)]
+pub struct PoolFigures {
+    /// Connections that were handed to sessions.
+    pub check_outs: AtomicU64,
+    /// How often a session had to wait.
+    pub waits: AtomicU64,
+    /// How long in all, in nanoseconds.
+    pub waited: AtomicU64,
+    /// Sessions that waited for too long.
+    pub timeouts: AtomicU64,
+}
+
+/// One pool, to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) key: Arc<PoolKey>,
+    /// Connections that sessions have, or that are being opened for them.
+    pub(crate) in_use: usize,
+    pub(crate) idle: usize,
+    pub(crate) waiting: usize,
+    /// How long the first in the queue has waited.
+    pub(crate) longest_wait: Duration,
+}
+
+/// What a session gets at once, or else its place in the queue.
+enum Asked<C> {
+    Got(Lease<C>),
+    Waits(Queued<C>),
+}
+
+impl<C> Pools<C> {
+    pub(crate) fn new(settings: PoolSettings, figures: Arc<PoolFigures>) -> Self {
+        Self { settings, inside: Mutex::default(), figures }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside<C>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection, or a place for one, if there is one at once and nobody waits for it.
+    pub(crate) fn try_check_out(self: &Arc<Self>, key: &Arc<PoolKey>, group: &Group) -> Option<Lease<C>> {
+        let mut closed = Vec::new();
+        let got = self.take(&mut self.inside(), key, group, &mut closed);
+        if got.is_some() {
+            self.figures.check_outs.fetch_add(1, Relaxed);
+        }
+        got
+    }
+
+    /// The same; waits for it if need be. Dropping the future leaves the queue.
+    pub(crate) async fn check_out(
+        self: &Arc<Self>,
+        key: &Arc<PoolKey>,
+        group: &Group,
+    ) -> Result<Lease<C>, WaitTimeout> {
+        let queued = match self.ask(key, group) {
+            Asked::Got(lease) => return Ok(lease),
+            Asked::Waits(queued) => queued,
+        };
+        let since = Instant::now();
+        let waited = match self.settings.wait_timeout {
+            Some(limit) => timeout(limit, queued.turn()).await.ok().flatten(),
+            None => queued.turn().await,
+        };
+        self.figures.waits.fetch_add(1, Relaxed);
+        self.figures.waited.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
+        let counter = if waited.is_some() { &self.figures.check_outs } else { &self.figures.timeouts };
+        counter.fetch_add(1, Relaxed);
+        waited.ok_or(WaitTimeout)
+    }
+
+    fn ask(self: &Arc<Self>, key: &Arc<PoolKey>, group: &Group) -> Asked<C> {
+        // Closed once the lock is free.
+        let mut closed = Vec::new();
+        let inside = &mut *self.inside();
+        if let Some(lease) = self.take(inside, key, group, &mut closed) {
+            self.figures.check_outs.fetch_add(1, Relaxed);
+            return Asked::Got(lease);
+        }
+        inside.last_ticket += 1;
+        let ticket = inside.last_ticket;
+        let pool = inside.pools.entry(key.clone()).or_default();
+        let receiver = pool.queue.join(ticket, group.clone());
+        Asked::Waits(Queued::new(self.clone(), key.clone(), ticket, receiver))
+    }
+
+    /// What there is without waiting, for somebody behind whom nobody waits.
+    fn take(
+        self: &Arc<Self>,
+        inside: &mut Inside<C>,
+        key: &Arc<PoolKey>,
+        group: &Group,
+        closed: &mut Vec<C>,
+    ) -> Option<Lease<C>> {
+        let pool = inside.pools.entry(key.clone()).or_default();
+        if !pool.queue.is_empty() {
+            return None;
+        }
+        while let Some(Idle { terms, connection, .. }) = pool.take_idle(group) {
+            if !self.settings.is_too_old(&terms) {
+                return Some(Lease::of(self.clone(), key.clone(), terms, Some(connection)));
+            }
+            closed.push(connection);
+            pool.open -= 1;
+            inside.open -= 1;
+        }
+        self.make_place(inside, key, closed).then(|| self.place(key, group.clone()))
+    }
+
+    fn place(self: &Arc<Self>, key: &Arc<PoolKey>, group: Group) -> Lease<C> {
+        Lease::of(self.clone(), key.clone(), Terms::new(group), None)
+    }
+
+    /// Counts one more connection of this pool; false: no limit allows it, not even if an idle one is closed.
+    fn make_place(&self, inside: &mut Inside<C>, key: &Arc<PoolKey>, closed: &mut Vec<C>) -> bool {
+        let Inside { pools, open, .. } = inside;
+        let pool = pools.entry(key.clone()).or_default();
+        let is_full = pool.open >= self.settings.size;
+        if is_full || self.settings.size_in_all.is_some_and(|most| *open >= most) {
+            // The one that is idle longest: of this pool, of another group; or of any pool.
+            let of = pools.iter_mut().filter(|(other, pool)| !pool.idle.is_empty() && (!is_full || *other == key));
+            let oldest = of.min_by_key(|(_, pool)| pool.idle.first().map(|idle| idle.since));
+            let Some((_, other)) = oldest else { return false };
+            closed.push(other.idle.remove(0).connection);
+            other.open -= 1;
+            *open -= 1;
+        }
+        pools.entry(key.clone()).or_default().open += 1;
+        *open += 1;
+        true
+    }
+
+    /// A connection can be used again: for who waits for one of its group, or else it is idle.
+    fn came_back(self: &Arc<Self>, key: &Arc<PoolKey>, terms: Terms, connection: C) {
+        let mut closed = Vec::new();
+        let inside = &mut *self.inside();
+        let Some(pool) = inside.pools.get_mut(key) else { return };
+        let is_wanted = pool.queue.first().is_none_or(|group| *group == terms.group);
+        if self.settings.is_too_old(&terms) || !is_wanted {
+            closed.push(connection);
+            return self.place_came_free(inside, key, &mut closed);
+        }
+        let lease = Lease::of(self.clone(), key.clone(), terms, Some(connection));
+        if let Some((terms, connection)) = pool.queue.serve(lease).and_then(Lease::dissolve) {
+            pool.idle.push(Idle { terms, connection, since: Instant::now() });
+            self.serve_others(inside, &mut closed);
+        }
+    }
+
+    /// A connection has been closed, or could not be opened.
+    fn was_closed(self: &Arc<Self>, key: &Arc<PoolKey>) {
+        let mut closed = Vec::new();
+        self.place_came_free(&mut self.inside(), key, &mut closed);
+    }
+
+    /// A place of this pool is free: for its first waiter, or else for another pool's.
+    fn place_came_free(self: &Arc<Self>, inside: &mut Inside<C>, key: &Arc<PoolKey>, closed: &mut Vec<C>) {
+        let Some(pool) = inside.pools.get_mut(key) else { return };
+        pool.open -= 1;
+        inside.open -= 1;
+        if let Some(group) = pool.queue.first().cloned() {
+            pool.open += 1;
+            inside.open += 1;
+            pool.queue.serve(self.place(key, group)).and_then(Lease::dissolve);
+            return;
+        }
+        self.serve_others(inside, closed);
+    }
+
+    /// Gives places that are free under the limit over all pools to those whom only this limit has kept waiting.
+    fn serve_others(self: &Arc<Self>, inside: &mut Inside<C>, closed: &mut Vec<C>) {
+        while self.settings.size_in_all.is_some() {
+            let waits = |pool: &Pool<C>| !pool.queue.is_empty() && pool.open < self.settings.size;
+            let poorest = inside.pools.iter().filter(|(_, pool)| waits(pool));
+            let poorest = poorest.min_by_key(|(_, pool)| (pool.open, pool.queue.first_ticket()));
+            let Some(key) = poorest.map(|(key, _)| key.clone()) else { return };
+            if !self.make_place(inside, &key, closed) {
+                return;
+            }
+            if let Some(pool) = inside.pools.get_mut(&key)
+                && let Some(group) = pool.queue.first().cloned()
+            {
+                pool.queue.serve(self.place(&key, group)).and_then(Lease::dissolve);
+            }
+        }
+    }
+
+    /// Closes idle connections whose time is over: called from time to time.
+    pub(crate) fn close_expired(self: &Arc<Self>) {
+        self.close_idle(|idle, settings| {
+            settings.idle_timeout.is_some_and(|limit| idle.since.elapsed() >= limit) || settings.is_too_old(&idle.terms)
+        });
+    }
+
+    /// Closes all idle connections: they may lead to a server that is no longer the right one.
+    pub(crate) fn close_all_idle(self: &Arc<Self>) {
+        self.close_idle(|_, _| true);
+    }
+
+    fn close_idle(self: &Arc<Self>, is_over: impl Fn(&Idle<C>, &PoolSettings) -> bool) {
+        let mut closed = Vec::new();
+        let inside = &mut *self.inside();
+        for pool in inside.pools.values_mut() {
+            let over: Vec<_> = pool.idle.extract_if(.., |idle| is_over(idle, &self.settings)).collect();
+            pool.open -= over.len();
+            inside.open -= over.len();
+            closed.extend(over.into_iter().map(|idle| idle.connection));
+        }
+        inside.pools.retain(|_, pool| pool.open > 0 || !pool.queue.is_empty());
+        self.serve_others(inside, &mut closed);
+    }
+
+    /// Whether anybody waits for a connection.
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.inside().pools.values().any(|pool| !pool.queue.is_empty())
+    }
+
+    /// All pools, by database and user.
+    pub(crate) fn shown(&self) -> Vec<Shown> {
+        let inside = self.inside();
+        let show = |(key, pool): (&Arc<PoolKey>, &Pool<C>)| Shown {
+            key: key.clone(),
+            in_use: pool.open - pool.idle.len(),
+            idle: pool.idle.len(),
+            waiting: pool.queue.len(),
+            longest_wait: pool.queue.longest_wait(),
+        };
+        let mut all: Vec<Shown> = inside.pools.iter().map(show).collect();
+        drop(inside);
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+}

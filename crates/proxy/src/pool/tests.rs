@@ -1,0 +1,221 @@
+//! Order, limits and the end of waits, with connections that are none.
+
+use std::pin::pin;
+use std::task::Poll;
+
+use super::*;
+
+/// A connection that counts itself.
+#[derive(Debug)]
+struct Connection {
+    number: usize,
+    _alive: Arc<()>,
+}
+
+struct World {
+    pools: Arc<Pools<Connection>>,
+    alive: Arc<()>,
+}
+
+const A: &[u8] = b"a";
+const B: &[u8] = b"b";
+
+fn key(user: &str) -> Arc<PoolKey> {
+    Arc::new(PoolKey { database: "d".to_owned(), user: user.to_owned() })
+}
+
+impl World {
+    fn new(settings: PoolSettings) -> Self {
+        Self { pools: Arc::new(Pools::new(settings, Arc::default())), alive: Arc::default() }
+    }
+
+    fn of_size(size: usize) -> Self {
+        Self::new(PoolSettings { size, ..PoolSettings::default() })
+    }
+
+    /// Connections that are not closed.
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.alive) - 1
+    }
+
+    fn open(&self, number: usize) -> Connection {
+        Connection { number, _alive: self.alive.clone() }
+    }
+
+    fn try_check_out(&self, user: &str, group: &[u8]) -> Option<Lease<Connection>> {
+        self.pools.try_check_out(&key(user), &group.into())
+    }
+
+    async fn check_out(&self, user: &str, group: &[u8]) -> Result<Lease<Connection>, WaitTimeout> {
+        self.pools.check_out(&key(user), &group.into()).await
+    }
+
+    fn waiting(&self) -> usize {
+        self.pools.shown().iter().map(|pool| pool.waiting).sum()
+    }
+
+    fn idle(&self) -> usize {
+        self.pools.shown().iter().map(|pool| pool.idle).sum()
+    }
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+}
+
+/// Polls it once.
+async fn is_pending<F: Future>(future: &mut std::pin::Pin<&mut F>) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+}
+
+#[test]
+fn an_idle_connection_is_used_again_by_its_own_group_only() {
+    let world = World::of_size(2);
+    let mut lease = world.try_check_out("u", A).unwrap();
+    assert!(lease.take().is_none(), "there was none yet");
+    lease.give_back(world.open(1));
+    let mut same = world.try_check_out("u", A).unwrap();
+    assert_eq!(same.take().map(|connection| connection.number), Some(1));
+    same.give_back(world.open(2));
+    assert!(world.try_check_out("u", B).unwrap().take().is_none());
+    assert!(world.try_check_out("v", A).unwrap().take().is_none());
+    assert_eq!(world.idle(), 1);
+}
+
+#[test]
+fn a_connection_of_another_group_makes_a_place() {
+    let world = World::of_size(1);
+    world.try_check_out("u", A).unwrap().give_back(world.open(1));
+    assert_eq!(world.count(), 1);
+    let mut lease = world.try_check_out("u", B).unwrap();
+    assert!(lease.take().is_none() && world.count() == 0);
+    assert!(world.try_check_out("u", A).is_none(), "the place is taken");
+    drop(lease);
+    assert!(world.try_check_out("u", A).is_some(), "a place is given back without a connection, too");
+}
+
+#[test]
+fn a_pool_of_one_serves_in_order() {
+    run(async {
+        let world = World::of_size(1);
+        let first = world.check_out("u", A).await.unwrap();
+        let (mut second, mut third) = (pin!(world.check_out("u", A)), pin!(world.check_out("u", A)));
+        assert!(is_pending(&mut second).await && is_pending(&mut third).await && world.waiting() == 2);
+        assert!(world.try_check_out("u", A).is_none());
+        first.give_back(world.open(7));
+        assert!(world.try_check_out("u", A).is_none(), "nobody overtakes");
+        assert!(is_pending(&mut third).await);
+        let mut lease = second.await.unwrap();
+        let connection = lease.take().unwrap();
+        assert_eq!(connection.number, 7);
+        drop((lease, connection));
+        assert!(third.await.unwrap().take().is_none(), "the place of one that was closed");
+    });
+}
+
+#[test]
+fn a_waiter_of_another_group_gets_the_place() {
+    run(async {
+        let world = World::of_size(1);
+        let first = world.check_out("u", A).await.unwrap();
+        let mut second = pin!(world.check_out("u", B));
+        assert!(is_pending(&mut second).await);
+        first.give_back(world.open(1));
+        assert!(second.await.unwrap().take().is_none());
+        assert_eq!(world.count(), 0);
+    });
+}
+
+#[test]
+fn who_vanishes_leaves_the_queue_and_loses_nothing() {
+    run(async {
+        let world = World::of_size(1);
+        let first = world.check_out("u", A).await.unwrap();
+        let mut stays = pin!(world.check_out("u", A));
+        {
+            let mut goes = pin!(world.check_out("u", A));
+            assert!(is_pending(&mut goes).await);
+            assert!(is_pending(&mut stays).await && world.waiting() == 2);
+        }
+        assert_eq!(world.waiting(), 1);
+        first.give_back(world.open(1));
+        let mut lease = stays.await.unwrap();
+        let connection = lease.take().unwrap();
+        {
+            let mut goes = pin!(world.check_out("u", A));
+            assert!(is_pending(&mut goes).await);
+            lease.give_back(connection); // handed over, and never received
+            assert_eq!((world.waiting(), world.idle()), (0, 0));
+        }
+        assert_eq!((world.idle(), world.count()), (1, 1));
+        assert!(world.try_check_out("u", A).unwrap().take().is_some());
+    });
+}
+
+#[test]
+fn a_wait_has_an_end() {
+    run(async {
+        let world = World::new(PoolSettings {
+            size: 1,
+            wait_timeout: Some(Duration::from_millis(20)),
+            ..PoolSettings::default()
+        });
+        let _held = world.check_out("u", A).await.unwrap();
+        let began = Instant::now();
+        assert_eq!(world.check_out("u", A).await.err(), Some(WaitTimeout));
+        assert!(began.elapsed() >= Duration::from_millis(20) && world.waiting() == 0);
+        let figures = &world.pools.figures;
+        assert_eq!((figures.timeouts.load(Relaxed), figures.check_outs.load(Relaxed)), (1, 1));
+    });
+}
+
+#[test]
+fn the_limit_over_all_pools_holds_and_is_shared() {
+    run(async {
+        let world = World::new(PoolSettings { size: 2, size_in_all: Some(3), ..PoolSettings::default() });
+        let mut rich = vec![world.check_out("rich", A).await.unwrap(), world.check_out("rich", A).await.unwrap()];
+        let other = world.check_out("other", A).await.unwrap();
+        let (mut more, mut poor) = (pin!(world.check_out("other", A)), pin!(world.check_out("poor", A)));
+        assert!(is_pending(&mut more).await && is_pending(&mut poor).await);
+        // Who has none comes before who has one and has waited longer.
+        drop(rich.pop());
+        assert!(is_pending(&mut more).await);
+        let of_poor = poor.await.unwrap();
+        // What is idle in one pool makes a place in another.
+        of_poor.give_back(world.open(1));
+        assert!(more.await.unwrap().take().is_none());
+        assert_eq!(world.count(), 0);
+        drop(other);
+    });
+}
+
+#[test]
+fn idle_connections_are_closed_in_time() {
+    let at_once = Some(Duration::ZERO);
+    let world = World::new(PoolSettings { idle_timeout: at_once, ..PoolSettings::default() });
+    world.try_check_out("u", A).unwrap().give_back(world.open(1));
+    assert_eq!(world.count(), 1);
+    world.pools.close_expired();
+    assert_eq!((world.count(), world.pools.shown().len()), (0, 0));
+    let world = World::of_size(2);
+    world.try_check_out("u", A).unwrap().give_back(world.open(1));
+    world.pools.close_expired();
+    assert_eq!(world.count(), 1);
+    let kept = world.try_check_out("u", B).unwrap();
+    world.pools.close_all_idle();
+    assert_eq!((world.count(), world.pools.shown().first().map(|pool| pool.in_use)), (0, Some(1)));
+    drop(kept);
+}
+
+#[test]
+fn old_connections_are_closed_once_they_are_idle() {
+    run(async {
+        let world = World::new(PoolSettings { size: 1, lifetime: Some(Duration::ZERO), ..PoolSettings::default() });
+        let first = world.check_out("u", A).await.unwrap();
+        let mut second = pin!(world.check_out("u", A));
+        assert!(is_pending(&mut second).await);
+        first.give_back(world.open(1));
+        assert!(second.await.unwrap().take().is_none(), "a place for a new one");
+        assert_eq!((world.count(), world.idle()), (0, 0));
+    });
+}

@@ -1,0 +1,33 @@
+//! Sessions that share server connections: what belongs to a connection while no session has it, and how a session gets one.
+//!
+//! A connection is shared in the state of its login only: the same settings, no object of a session. [`rest_question`] asks the server whether that
+//! holds. What the session does with its connection is in [`crate::postgres::session`], in `sharing` and `traces`.
+
+pub(crate) mod cancel;
+mod connection;
+mod obtain;
+pub(crate) mod rest_question;
+
+pub(crate) use connection::{Facts, Origin, PooledConnection};
+pub(crate) use obtain::{Login, NotObtained, Obtained, obtain, obtain_at_once, parameters};
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::pool::Pools;
+use crate::postgres::pooling::cancel::CancelKeys;
+
+/// What all sessions of one database that share connections have in common.
+#[derive(Debug)]
+pub(crate) struct Pooling {
+    pub(crate) pools: Arc<Pools<PooledConnection>>,
+    pub(crate) cancel_keys: Arc<CancelKeys>,
+    /// A statement has read the state of sequences (`currval`, `lastval`), which is the session's own.
+    pub(crate) reads_sequences: AtomicBool,
+}
+
+impl Pooling {
+    pub(crate) fn new(pools: Arc<Pools<PooledConnection>>) -> Self {
+        Self { pools, cancel_keys: Arc::default(), reads_sequences: AtomicBool::new(false) }
+    }
+}

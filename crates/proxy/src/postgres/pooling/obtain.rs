@@ -1,0 +1,226 @@
+//! How a session gets a server connection: an idle one of its pool, or a new one.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use freshet_net::postgres::secret::Credentials;
+use freshet_net::postgres::{ConnectError, SessionLogin, login_session};
+use freshet_types::CatalogVersion;
+use freshet_wire::postgres::frame::{self, HEADER_BYTES};
+use freshet_wire::postgres::{backend, frontend};
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::peer::Peer;
+use crate::pool::{Group, Lease, PoolKey, WaitTimeout};
+use crate::postgres::Pg;
+use crate::postgres::pooling::connection::{Facts, Origin, PooledConnection};
+use crate::postgres::pooling::rest_question::{self, Lives};
+use crate::postgres::question::Answer;
+use crate::postgres::session::first_question;
+use crate::postgres::session::own_statements::OwnStatements;
+use crate::shared::ServerIdentity;
+
+/// As a login's.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest message that belongs to a login.
+const MESSAGE_BYTES_MAX: usize = 256 << 10;
+
+/// How a session logs in to the server, each time it needs a new connection.
+pub(crate) struct Login {
+    pub(crate) packet: Vec<u8>,
+    pub(crate) user: String,
+    pub(crate) credentials: Credentials,
+    pub(crate) key: Arc<PoolKey>,
+    pub(crate) group: Group,
+    /// [`Lives::base`] of the connection that the session began with.
+    pub(crate) base: OnceLock<String>,
+}
+
+impl Login {
+    /// `packet`: the start-up packet, of which nothing but the parameters' order is without effect. `who`: user and database.
+    pub(crate) fn new(packet: Vec<u8>, (user, database): (String, &str), credentials: Credentials) -> Self {
+        let key = Arc::new(PoolKey { database: database.to_owned(), user: user.clone() });
+        let group = Group::from(packet.as_slice());
+        Self { packet, user, credentials, key, group, base: OnceLock::new() }
+    }
+}
+
+impl Login {
+    /// Takes an idle connection to this thread, unless it is of no use: the server has closed it, or it has other settings than the session began with.
+    fn use_of(&self, connection: PooledConnection) -> Option<PooledConnection> {
+        let fits = self.base.get().is_some_and(|base| *base == connection.origin.lives.base);
+        if fits { connection.wake() } else { None }
+    }
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// A connection, with the right to have it.
+#[derive(Debug)]
+pub(crate) struct Obtained {
+    pub(crate) lease: Lease<PooledConnection>,
+    pub(crate) connection: PooledConnection,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub(crate) enum NotObtained {
+    #[error("query_wait_timeout")]
+    WaitTimeout,
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    #[error("the settings of the role or the database have changed: connect again")]
+    OtherSettings,
+    #[error("the database sent an invalid answer to a login")]
+    Invalid,
+}
+
+impl From<WaitTimeout> for NotObtained {
+    fn from(_: WaitTimeout) -> Self {
+        Self::WaitTimeout
+    }
+}
+
+impl From<std::io::Error> for NotObtained {
+    fn from(error: std::io::Error) -> Self {
+        Self::Connect(ConnectError::Tcp(error))
+    }
+}
+
+/// An idle connection, if there is one and nobody waits.
+pub(crate) fn obtain_at_once(shared: &Pg, login: &Login) -> Option<Obtained> {
+    // Where there is only a place, it is given back: the connection is opened by `obtain`.
+    while let Some(mut lease) = shared.pooling.pools.try_check_out(&login.key, &login.group) {
+        if let Some(connection) = login.use_of(lease.take()?) {
+            return Some(Obtained { lease, connection });
+        }
+    }
+    None
+}
+
+/// An idle connection or a new one; waits for it if need be. Dropping the future leaves the queue.
+pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>) -> Result<Obtained, NotObtained> {
+    // A client that logs in takes no idle connection: only a login shows whether the server lets its user in now, and with which settings.
+    let is_login = login.base.get().is_none();
+    let group = if is_login { Group::from([]) } else { login.group.clone() };
+    let mut lease = shared.pooling.pools.check_out(&login.key, &group).await?;
+    if let Some(connection) = lease.take().and_then(|connection| login.use_of(connection)) {
+        return Ok(Obtained { lease, connection });
+    }
+    lease.renew();
+    lease.regroup(login.group.clone());
+    let opened = timeout(OPENING_TIMEOUT, open(&shared, &login)).await;
+    let connection = opened.unwrap_or(Err(ConnectError::Timeout(OPENING_TIMEOUT).into()))?;
+    if login.base.get().is_some_and(|base| *base != connection.origin.lives.base) {
+        return Err(NotObtained::OtherSettings);
+    }
+    Ok(Obtained { lease, connection })
+}
+
+/// Logs in, and reads what a session must know of the connection.
+async fn open(shared: &Pg, login: &Login) -> Result<PooledConnection, NotObtained> {
+    let under = shared.catalog_version();
+    let mut questions = first_question(&shared.named.names());
+    frontend::put_parse(&mut questions, b"_freshet_rest", rest_question::question().as_bytes());
+    frontend::put_bind_execute(&mut questions, b"_freshet_rest", &[]);
+    frontend::put_sync(&mut questions);
+    let upstream = &shared.own.upstream;
+    let SessionLogin { socket, received, asked } =
+        login_session(upstream, &login.packet, &login.user, &login.credentials, &questions).await?;
+    let mut peer = Peer::with_input(socket, &received);
+    let started = read_start(&mut peer).await?;
+    if !asked {
+        peer.output.put(&questions);
+        peer.flush().await?;
+    }
+    let context = read_row(&mut peer).await?;
+    let lives = read_row(&mut peer).await?;
+    let lives = lives.and_then(|row| Lives::read(&backend::data_row(&row).ok()?)).ok_or(NotObtained::Invalid)?;
+    let answer = context.and_then(|row| Answer::read(&backend::data_row(&row).ok()?));
+    let own = OwnStatements::asked_for_rest();
+    let (facts, identity) = facts(answer, under, shared);
+    Ok(PooledConnection {
+        socket: peer.into_socket(),
+        own,
+        facts,
+        identity,
+        compared: None,
+        has_unnamed: false,
+        ready_at: shared.clock.now(),
+        origin: Arc::new(Origin { greeting: started.greeting.into(), cancel_key: started.cancel_key.into(), lives }),
+    })
+}
+
+#[derive(Default)]
+struct Started {
+    greeting: Vec<u8>,
+    cancel_key: Vec<u8>,
+}
+
+/// Reads up to the first `ReadyForQuery`.
+async fn read_start(peer: &mut Peer) -> Result<Started, NotObtained> {
+    let mut started = Started::default();
+    loop {
+        let (tag, body) = peer.receive_message(MESSAGE_BYTES_MAX).await?.ok_or(NotObtained::Invalid)?;
+        match tag {
+            backend::ERROR => return Err(ConnectError::refused(&body).into()),
+            backend::READY => return Ok(started),
+            backend::KEY_DATA => started.cancel_key = body,
+            backend::PARAMETER_STATUS | backend::NOTICE => backend::put_message(&mut started.greeting, tag, &body),
+            _ => {}
+        }
+    }
+}
+
+/// Reads the answer to one question: its row as a whole frame, if it has not failed.
+async fn read_row(peer: &mut Peer) -> Result<Option<Vec<u8>>, NotObtained> {
+    let mut row = None;
+    loop {
+        let (tag, body) = peer.receive_message(MESSAGE_BYTES_MAX).await?.ok_or(NotObtained::Invalid)?;
+        match tag {
+            backend::DATA_ROW => {
+                let mut frame = Vec::with_capacity(HEADER_BYTES + body.len());
+                backend::put_message(&mut frame, tag, &body);
+                row = Some(frame);
+            }
+            backend::READY => return Ok(row),
+            _ => {}
+        }
+    }
+}
+
+fn facts(answer: Option<Answer>, under: CatalogVersion, shared: &Pg) -> (Facts, Option<ServerIdentity>) {
+    let Some(mut answer) = answer else { return (Facts::default(), None) };
+    let database = answer.database.clone();
+    let identity = answer.server.take().map(|(system_id, postmaster_start)| ServerIdentity {
+        system_id,
+        postmaster_start,
+        database,
+    });
+    let mut facts = Facts {
+        named: answer.named.take(),
+        configuration: Some(std::mem::take(&mut answer.configuration)),
+        default_isolation: answer.isolation,
+        idle_max: answer.idle_max,
+        ..Facts::default()
+    };
+    let context = answer.describe().and_then(|described| shared.contexts.intern(described));
+    facts.context = context.ok().map(|context| (context, under));
+    (facts, identity)
+}
+
+/// The parameters that the server has reported in a greeting.
+pub(crate) fn parameters(mut greeting: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    std::iter::from_fn(move || {
+        let head = frame::header(greeting).ok().flatten()?;
+        let (message, rest) = greeting.split_at_checked(head.frame_bytes)?;
+        greeting = rest;
+        Some(message)
+    })
+    .filter_map(backend::parameter_status)
+}

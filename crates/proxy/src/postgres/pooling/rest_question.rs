@@ -1,0 +1,139 @@
+//! What lives on a server connection, asked of the server: settings that differ from those of the login, and objects of a session.
+
+use std::sync::{Arc, LazyLock};
+
+use regex::Regex;
+
+use crate::postgres::question::parse_name_array;
+
+/// Extensions whose functions keep nothing in the server process that a session could notice, but settings.
+const HARMLESS_EXTENSIONS: &str = "'plpgsql','adminpack','amcheck','bloom','btree_gin','btree_gist','citext','cube','earthdistance','fuzzystrmatch',\
+     'hstore','intarray','isn','lo','ltree','pageinspect','pg_buffercache','pg_freespacemap','pg_prewarm','pg_stat_statements','pg_trgm','pg_visibility',\
+     'pg_walinspect','pgcrypto','pgrowlocks','pgstattuple','postgis','postgres_fdw','file_fdw','seg','sslinfo','tablefunc','tcn','tsm_system_rows',\
+     'tsm_system_time','unaccent','uuid-ossp','vector'";
+
+/// Names of what a session can notice later and the server cannot be asked for, in texts of functions.
+pub(crate) const UNASKABLE: &[&str] = &[
+    "setseed",
+    "pg_backend_pid",
+    "currval",
+    "lastval",
+    "dblink",
+    "replication_origin_session",
+    "pg_backup_start",
+    "pg_start_backup",
+];
+
+/// How code sets a setting of an application, or one whose name is computed, as a pattern of PostgreSQL within quotes. Such a setting is in no list,
+/// and the server process knows its name to its end.
+const SETS_IN_CODE: &str =
+    "set_config\\s*\\(\\s*([^''\\s]|''[^'']*[.])|\\mset\\s+((local|session)\\s+)?[\"\\w]+\\s*[.]";
+
+/// Whether a text does so.
+pub(crate) fn sets_for_application(text: &str) -> bool {
+    static SETS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r#"(?i)set_config\s*\(\s*([^'\s]|'[^']*[.])|\bset\s+((local|session)\s+)?["\w]+\s*[.]"#).ok()
+    });
+    SETS.as_ref().is_none_or(|sets| sets.is_match(text))
+}
+
+/// The number of columns in the answer.
+const COLUMNS: usize = 4;
+
+/// The query. All names in it are qualified.
+pub(crate) fn question() -> String {
+    let unaskable = UNASKABLE.join("|");
+    format!(
+        "WITH s AS MATERIALIZED (SELECT name, setting, source FROM pg_catalog.pg_settings) SELECT \
+         ARRAY(SELECT name OPERATOR(pg_catalog.||) '=' OPERATOR(pg_catalog.||) setting FROM s WHERE source OPERATOR(pg_catalog.=) 'session' \
+         ORDER BY name)::pg_catalog.text, \
+         (SELECT pg_catalog.md5(pg_catalog.string_agg(name OPERATOR(pg_catalog.||) '=' OPERATOR(pg_catalog.||) setting, ',' ORDER BY name)) FROM s \
+         WHERE source OPERATOR(pg_catalog.=) ANY (ARRAY['client','database','user','database user','global']) \
+         AND name OPERATOR(pg_catalog.<>) 'application_name'), \
+         pg_catalog.concat_ws(' ', session_user, current_user), \
+         pg_catalog.concat_ws(' ', \
+         CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0::pg_catalog.oid THEN 'temporary_table' END, \
+         CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable) THEN 'cursor' END, \
+         CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
+         AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'advisory_lock' END, \
+         CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN 'listen' END, \
+         CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE NOT pg_catalog.starts_with(name, '_freshet_')) \
+         THEN 'prepared_statement' END, \
+         CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE temporary \
+         AND active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'replication_slot' END, \
+         CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY[{HARMLESS_EXTENSIONS}])) \
+         OR EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['internal','c','sql','plpgsql'])) \
+         OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid \
+         AND (p.prosrc OPERATOR(pg_catalog.~*) '({unaskable}|{SETS_IN_CODE})' OR p.proconfig::pg_catalog.text OPERATOR(pg_catalog.~) '[.].*=' OR (p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND NOT EXISTS (\
+         SELECT FROM pg_catalog.pg_depend d WHERE d.classid OPERATOR(pg_catalog.=) 1255::pg_catalog.oid \
+         AND d.objid OPERATOR(pg_catalog.=) p.oid AND d.deptype OPERATOR(pg_catalog.=) 'e')))) THEN 'code' END)"
+    )
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lives {
+    /// `name=value` of each setting that was set since the login.
+    pub(crate) settings: Vec<Arc<str>>,
+    /// Changes with the settings of the login, but not of the server's configuration.
+    pub(crate) base: String,
+    /// Session user and current user.
+    pub(crate) users: String,
+    /// Names of what lives there.
+    pub(crate) objects: String,
+}
+
+impl Lives {
+    /// Reads the row; None if it cannot be read.
+    pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
+        if row.len() != COLUMNS {
+            return None;
+        }
+        let text = |at: usize| std::str::from_utf8(row.get(at).copied().flatten().unwrap_or_default()).ok();
+        Some(Self {
+            settings: parse_name_array(text(0)?)?,
+            base: text(1)?.to_owned(),
+            users: text(2)?.to_owned(),
+            objects: text(3)?.to_owned(),
+        })
+    }
+
+    /// Whether it lives there; see [`question`] for the names.
+    pub(crate) fn has(&self, object: &str) -> bool {
+        self.objects.split(' ').any(|other| other == object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_applications_are_found() {
+        for text in [
+            "set app.name = 'x'",
+            "SET LOCAL \"app.x\" to 1",
+            "select set_config('app.x', '1', true)",
+            "select set_config($1, 'x', false)",
+        ] {
+            assert!(sets_for_application(text), "{text}");
+        }
+        for text in [
+            "set search_path = a",
+            "set local work_mem = '1MB'",
+            "select set_config('work_mem', '1', true)",
+            "update t set v = a.b",
+        ] {
+            assert!(!sets_for_application(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let row = [&b"{a.b=1,\"search_path=\\\"x\\\", y\"}"[..], b"0f", b"u u", b"listen code"].map(Some);
+        let lives = Lives::read(&row).unwrap();
+        assert_eq!(lives.settings, ["a.b=1".into(), "search_path=\"x\", y".into()] as [Arc<str>; 2]);
+        assert!(lives.has("listen") && lives.has("code") && !lives.has("cursor"));
+        assert!(Lives::read(&row[1..]).is_none());
+    }
+}

@@ -1,0 +1,356 @@
+//! A session that shares server connections: it has one, or has none.
+//!
+//! It takes one for the first message that must reach the server, and gives it back at rest, once nothing of it lives there ([`super::traces`]). While it
+//! has none, what is put for the server waits in the output. A session that waits in the queue of its pool reads nothing from its client.
+
+use std::task::Context;
+use std::time::Duration;
+
+use freshet_net::postgres::ConnectError;
+use freshet_sql::Temporary;
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::frame::Header;
+use tokio::time::{sleep, timeout};
+
+use crate::peer::READ_BYTES_MAX;
+use crate::postgres::pooling::rest_question::Lives;
+use crate::postgres::pooling::{Facts, NotObtained, Obtained, PooledConnection, obtain, obtain_at_once, parameters};
+use crate::postgres::session::client_side::OpenBatch;
+use crate::postgres::session::sharing::{Held, Sharing};
+use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
+use crate::postgres::session::{FAREWELL_TIMEOUT, Known, Session};
+
+/// The longest wait for the rest of a message, while others wait for the connection.
+const REST_MAX: Duration = Duration::from_secs(10);
+
+/// The outcome of [`Session::tend`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tended {
+    /// There is something to do at once.
+    Again,
+    /// The session has ended, without a connection.
+    Ended,
+    /// The client has ended, and the connection ends with the session: the server is to be told that no more messages come.
+    Leaves,
+    Rests,
+}
+
+impl Session {
+    /// Whether it has a server connection.
+    pub(crate) fn has_connection(&self) -> bool {
+        self.server.sharing.as_ref().is_none_or(|sharing| sharing.held.is_some())
+    }
+
+    /// The session begins with this connection, and the client is told what the server has told.
+    pub(super) fn begin_shared(&mut self, sharing: Sharing, obtained: Obtained) {
+        let origin = obtained.connection.origin.clone();
+        for (name, value) in parameters(&origin.greeting) {
+            match name {
+                b"standard_conforming_strings" => self.server.settings.escapes = value != b"on",
+                b"application_name" => {
+                    self.server.settings.application = String::from_utf8_lossy(value).into_owned();
+                }
+                _ => {}
+            }
+        }
+        let out = self.client.output();
+        out.extend_from_slice(&origin.greeting);
+        backend::put_message(out, backend::KEY_DATA, &sharing.cancel.key);
+        backend::put_ready(out, backend::STATUS_IDLE);
+        if let Some((context, under)) = &obtained.connection.facts.context {
+            self.server.settings.known = Known::Context(context.clone(), *under);
+        }
+        // It is the first: there is none yet.
+        let _ = sharing.login.base.set(origin.lives.base.clone());
+        self.server.sharing = Some(Box::new(sharing));
+        self.attach(obtained);
+    }
+
+    /// A message of the client needs a connection; false: it must wait, and is looked at again once there is one.
+    pub(crate) fn get_connection(&mut self) -> bool {
+        let Some(sharing) = &mut self.server.sharing else { return true };
+        if sharing.held.is_some() {
+            return true;
+        }
+        if sharing.obtaining.is_none() && sharing.obtained.is_none() {
+            match obtain_at_once(&self.shared, &sharing.login) {
+                Some(obtained) => sharing.obtained = Some(Ok(obtained)),
+                None => sharing.is_wanted = true,
+            }
+        }
+        false
+    }
+
+    /// Whether the rest of the message at the start of the input must come first: a message that is never finished takes no connection from others,
+    /// as long as it fits the input.
+    pub(super) fn waits_for_message(&self, head: Header) -> bool {
+        !self.has_connection() && self.client.received().len() < head.frame_bytes.min(READ_BYTES_MAX)
+    }
+
+    /// Whether it has a connection for a longer message, of which only a part has come. Transactions and COPY keep the connection as long as the
+    /// client likes, messages or not.
+    fn awaits_rest(&self) -> bool {
+        self.client.is_within_message()
+            && self.has_connection()
+            && self.transaction.is_idle()
+            && self.pipeline.len() <= 1
+            && !self.server.is_high()
+            && !self.client.is_high()
+            && !matches!(self.pipeline.back(), Some(Unit::Client(unit)) if unit.copy.is_asked())
+    }
+
+    /// Whether nothing more of it has come for a while, and others wait.
+    fn is_rest_overdue(&self) -> bool {
+        let due = self.server.sharing.as_ref().and_then(|sharing| sharing.rest_due.as_ref());
+        due.is_some_and(|due| due.is_elapsed()) && self.awaits_rest() && self.shared.pooling.pools.are_wanted()
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.is_rest_overdue() {
+            return true;
+        }
+        let awaits = self.awaits_rest();
+        let Some(sharing) = self.server.sharing.as_mut().filter(|_| awaits) else { return false };
+        // It begins anew while nobody waits.
+        let due = sharing.rest_due.take().filter(|due| !due.is_elapsed());
+        let mut due = due.unwrap_or_else(|| Box::pin(sleep(REST_MAX)));
+        let is_over = due.as_mut().poll(cx).is_ready();
+        sharing.rest_due = Some(due);
+        is_over
+    }
+
+    /// Whether a connection has come, or must not be waited for any more, or is kept for too long.
+    pub(super) fn poll_sharing(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.server.sharing.is_none() {
+            return false;
+        }
+        if self.poll_rest(cx) {
+            return true;
+        }
+        let Some(sharing) = &mut self.server.sharing else { return false };
+        if sharing.awaits_cancel && !sharing.cancel.target.is_under_way() {
+            sharing.awaits_cancel = false;
+            return true;
+        }
+        let Some(obtaining) = &mut sharing.obtaining else { return false };
+        let std::task::Poll::Ready(obtained) = obtaining.as_mut().poll(cx) else { return false };
+        sharing.obtaining = None;
+        sharing.obtained = Some(obtained);
+        true
+    }
+
+    /// Takes a connection if one is needed, and gives it back if it is not.
+    pub(super) fn tend(&mut self) -> Tended {
+        let has_left = self.client_is_drained() && !self.server.has_output();
+        let has_output = self.server.has_output();
+        if self.is_rest_overdue() {
+            let message = "the rest of a message did not come, and others waited for the connection to the server";
+            backend::put_error(self.client.output(), "FATAL", "08P01", message);
+            return Tended::Ended;
+        }
+        let Some(sharing) = &mut self.server.sharing else { return Tended::Rests };
+        if sharing.traces.has_lost_sequences() {
+            let message =
+                "the sequence was advanced on a server connection that other sessions have used since: connect again";
+            backend::put_error(self.client.output(), "FATAL", "55000", message);
+            return Tended::Ended;
+        }
+        match sharing.obtained.take() {
+            Some(Ok(obtained)) => {
+                self.attach(obtained);
+                return Tended::Again;
+            }
+            Some(Err(error)) => {
+                self.refuse(&error);
+                return Tended::Ended;
+            }
+            None => {}
+        }
+        if sharing.held.is_none() {
+            if sharing.obtaining.is_none() && (has_output || sharing.is_wanted) {
+                sharing.is_wanted = false;
+                sharing.obtaining = Some(Box::pin(obtain(self.shared.clone(), sharing.login.clone())));
+            }
+            let is_over = has_left && sharing.obtaining.is_none();
+            return if is_over { Tended::Ended } else { Tended::Rests };
+        }
+        if !self.is_free() {
+            return if has_left { self.end_unfinished() } else { Tended::Rests };
+        }
+        self.tend_free(has_left)
+    }
+
+    /// The same at rest, with a connection.
+    fn tend_free(&mut self, has_left: bool) -> Tended {
+        let Some(sharing) = &mut self.server.sharing else { return Tended::Rests };
+        if sharing.traces.must_ask() {
+            sharing.traces.asked();
+            self.ask(Ask::Rest);
+            return Tended::Rests;
+        }
+        let is_clean = sharing.traces.is_clean(&self.shared.pooling.reads_sequences);
+        if !is_clean {
+            return if has_left { Tended::Leaves } else { Tended::Rests };
+        }
+        if !self.give_back() {
+            return if has_left && !self.awaits_cancel() { Tended::Leaves } else { Tended::Rests };
+        }
+        if has_left { Tended::Ended } else { Tended::Rests }
+    }
+
+    /// The client has ended in the middle of something. What will be answered is waited for; anything else ends with the connection, as the server
+    /// does it for a client of its own.
+    fn end_unfinished(&mut self) -> Tended {
+        let will_be_answered = !self.pipeline.is_empty()
+            && !self.client.passes_batch()
+            && !self.client.is_within_message()
+            && !matches!(self.pipeline.back(), Some(Unit::Client(unit)) if is_endless(unit));
+        if will_be_answered || self.server.has_ended() { Tended::Rests } else { Tended::Leaves }
+    }
+
+    /// Whether the server owes nothing and has nothing to do for this session.
+    fn is_free(&self) -> bool {
+        self.transaction.is_idle()
+            && self.pipeline.is_empty()
+            && self.server.rest == 0
+            && self.server.received().is_empty()
+            && !self.server.has_output()
+            && !self.server.has_ended()
+            && *self.client.batch() == OpenBatch::None
+            && !self.client.is_within_message()
+            && !self.client.ends_by_itself()
+            && !self.waiting.is_in_commit_wait()
+            && self.complete.is_empty()
+            && !self.transaction.has_fills()
+    }
+
+    /// What lives on the connection; None: the question has failed.
+    pub(super) fn lives_known(&mut self, lives: Option<&Lives>) {
+        let Some(sharing) = &mut self.server.sharing else { return };
+        if let Some(held) = &sharing.held {
+            sharing.traces.answered(lives, &held.origin.lives);
+        }
+    }
+
+    /// Takes the connection.
+    fn attach(&mut self, Obtained { lease, connection }: Obtained) {
+        let PooledConnection { socket, own, facts, identity, compared, has_unnamed, ready_at, origin } = connection;
+        let Facts { context, named, configuration, configured_at, default_isolation, idle_max } = facts;
+        let server = &mut self.server;
+        // What was put while there was none prepares its statements itself.
+        if !server.has_output() {
+            server.own = own;
+            server.statements.meet_unnamed(has_unnamed);
+        }
+        server.socket().plug(socket);
+        (server.identity, server.compared, server.ready_at) = (identity, compared, ready_at);
+        let settings = &mut server.settings;
+        if let Known::Context(before, _) = &settings.known {
+            let is_same = context.as_ref().is_some_and(|(context, _)| context.settings == before.settings);
+            if !is_same {
+                // The server has read its configuration in the meantime.
+                settings.known =
+                    context.clone().map_or(Known::Nothing, |(context, under)| Known::Context(context, under));
+                for unit in self.pipeline.iter_mut().filter_map(Unit::as_client) {
+                    unit.fills.results.clear();
+                }
+            }
+        }
+        (settings.named, settings.configuration, settings.configured_at) = (named, configuration, configured_at);
+        (settings.default_isolation, settings.idle_max) = (default_isolation, idle_max);
+        settings.temporary = Some(Temporary::default());
+        if let Some(sharing) = &mut server.sharing {
+            sharing.cancel.target.set(origin.cancel_key.clone());
+            sharing.held = Some(Held { lease, origin, context });
+        }
+    }
+
+    /// Gives the connection back; false: it must stay for now.
+    fn give_back(&mut self) -> bool {
+        let server = &mut self.server;
+        let Some(sharing) = &mut server.sharing else { return false };
+        if server.statements.has_unknown_unnamed() {
+            return false;
+        }
+        if !sharing.cancel.target.release(&sharing.waker) {
+            sharing.awaits_cancel = true;
+            return false;
+        }
+        let Some(Held { lease, origin, context }) = sharing.held.take() else { return false };
+        sharing.traces.left();
+        let has_unnamed = server.statements.move_unnamed();
+        let is_doubtful = sharing.cancel.target.take_doubt();
+        let context = match &server.settings.known {
+            Known::Context(context, under) => Some((context.clone(), *under)),
+            _ => context,
+        };
+        let settings = &mut server.settings;
+        settings.temporary = Some(Temporary::default());
+        let facts = Facts {
+            context,
+            named: settings.named.clone(),
+            configuration: settings.configuration.clone(),
+            configured_at: settings.configured_at,
+            default_isolation: settings.default_isolation,
+            idle_max: settings.idle_max,
+        };
+        let mut socket = server.socket.unplug();
+        let connection = PooledConnection {
+            own: std::mem::take(&mut server.own),
+            facts,
+            identity: server.identity.clone(),
+            compared: server.compared.clone(),
+            has_unnamed,
+            ready_at: server.ready_at,
+            origin,
+            socket: if socket.rest().is_ok() { socket } else { return true },
+        };
+        // Otherwise it is closed here, and its place is free.
+        if !is_doubtful {
+            lease.give_back(connection);
+        }
+        true
+    }
+
+    /// The client is told why it gets no connection.
+    fn refuse(&mut self, error: &NotObtained) {
+        let out = self.client.output();
+        match error {
+            NotObtained::WaitTimeout => backend::put_error(out, "FATAL", "08P01", "query_wait_timeout"),
+            NotObtained::Connect(ConnectError::Refused(error)) => {
+                backend::put_message(out, backend::ERROR, &error.body);
+            }
+            error @ NotObtained::OtherSettings => backend::put_error(out, "FATAL", "57P01", &error.to_string()),
+            error => {
+                tracing::debug!(%error, "a session gets no server connection");
+                backend::put_error(out, "FATAL", "08006", "Freshet cannot reach the database");
+            }
+        }
+    }
+
+    fn awaits_cancel(&self) -> bool {
+        self.server.sharing.as_ref().is_some_and(|sharing| sharing.awaits_cancel)
+    }
+
+    /// The client has sent what no server understands: this connection serves no other session.
+    pub(super) fn spoil_connection(&mut self) {
+        if let Some(sharing) = &mut self.server.sharing {
+            sharing.traces.note_garbage();
+        }
+    }
+
+    /// Sends what the client is still to receive.
+    pub(super) async fn end_shared(&mut self) {
+        let client = self.client.socket();
+        let farewell = async {
+            client.flush().await?;
+            client.shut_down().await
+        };
+        let _ = timeout(FAREWELL_TIMEOUT, farewell).await;
+    }
+}
+
+/// Whether the server may wait for more of the client, or the number of its answers is unknown.
+fn is_endless(unit: &ClientUnit) -> bool {
+    unit.kind == Kind::Raw || unit.copy.is_asked()
+}
