@@ -172,7 +172,7 @@ V=[
  P('F  full: lease + PENDING + S0 + prober + ack-wait + concurrent fills + session watermark','HOLDS',taint=True,pending=True,probe=True,prober=True,ryw='wait',single=False,watermark=True,look=(2,1),rounds=1,fast=dict(look=(1,1)),check=ALL),
 ]
 if __name__=='__main__':
-    import catalogue, coverage, definitions, fences, join_keys, pooling, reconnect, sessions, transactions, twokeys
-    others=(twokeys,join_keys,coverage,sessions,fences,reconnect,transactions,catalogue,definitions,pooling)
+    import catalogue, coverage, definitions, fences, join_keys, pooling, reconnect, replicas, sessions, transactions, twokeys
+    others=(twokeys,join_keys,coverage,sessions,fences,reconnect,transactions,catalogue,definitions,pooling,replicas)
     models=((V,run),*((m.V,m.run) for m in others))
     sys.exit(min(sum(report(v,r,sys.argv[1:]) for v,r in models),100))

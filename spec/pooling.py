@@ -6,9 +6,13 @@ has two settings (a bit each), a prepared statement "s" with one of two texts, p
 what the session would have on a connection of its own. A connection has its real state, and a label: the settings that Freshet believes to
 be in force. A session has a label, too, or none while it must ask. A look-up uses the session's label as part of the key.
 
+A prepared statement remembers the definition of its table and the settings under which it was prepared: the server refuses it once the
+definition is another one, and reads its constants under the settings of that time.
+
 Checked: STATE (a statement finds the settings, the temporary table and the block that it would find on a connection of its own), PREPARED
-(EXECUTE runs the session's own text), HIT (a hit is what the session's own query would return), CANCEL (a cancel request meets no
-statement of another session).
+(EXECUTE runs the session's own text), REFUSED (the server refuses no statement that the session has prepared under the definition in
+force), CONSTANT (constants mean what they meant when the session prepared the statement), HIT (a hit is what the session's own query would
+return), CANCEL (a cancel request meets no statement of another session).
 """
 from collections import namedtuple
 from search import Switches, explore, main
@@ -21,22 +25,25 @@ class P(Switches):
     rollback=True      # the outcome of a SET in a block is not used, since the block may roll it back
     pins=True          # with a temporary table, the connection is kept
     names='entry'      # on the server connection, a statement is named by its text ('entry') | as the client names it, if 'there' already
+    again=True         # it is prepared there again if the session has prepared it later than the connection
+    steady=True        # what has constants is prepared there before a statement that may change settings, and is kept if the session prepares it under others
     cancel='waits'     # the connection is kept until the cancel request has arrived | None
     connections=2
     acts=3             # statements of each session
-    does=('set','hidden','temp','prepare','begin','cancel')
+    does=('set','hidden','temp','prepare','begin','cancel') # or 'alter'
 
-# session: settings, temp, text of s, outer (settings that a rollback restores; None: no block), label | None, connection | None, statements left,
+# session: settings, temp, s (text, definition, settings when it was prepared), outer (settings that a rollback restores; None: no block), label | None, connection | None, statements left,
 #          owed: must ask before its label is known again
 Se=namedtuple('Se','has temp s outer label at left')
-# connection: settings in force, label | None, temp, statements prepared there (text by name, or the set of texts), outer, user | None, cancel: session that asked
+# connection: settings in force, label | None, temp, statements prepared there (by name, as above), outer, user | None, cancel: session that asked
 Co=namedtuple('Co','has label temp prepared outer user cancel')
-St=namedtuple('St','se co memo cache bad')
+St=namedtuple('St','se co memo cache table bad')
 
 CLEAN=(0,0)
 
 def run(p):
-    init=St((Se(CLEAN,False,None,None,CLEAN,None,p.acts),)*2,(Co(CLEAN,CLEAN,False,(),None,None,None),)*p.connections,(),(),'')
+    init=St((Se(CLEAN,False,None,None,CLEAN,None,p.acts),)*2,(Co(CLEAN,CLEAN,False,(),None,None,None),)*p.connections,(),(),0,'')
+    private=lambda me,c:p.steady and me.s is not None and any(name==('own',me.s[0]) for name,_ in c.prepared)
     put=lambda t,i,v:t[:i]+(v,)+t[i+1:]
     bit=lambda has,i:put(has,i,1)
     def steps(s):
@@ -54,7 +61,7 @@ def run(p):
                 asked=me.label is not None
                 if not asked and me.outer is None and p.asks=='rest':
                     add(f'{who}: asks, {c.has}',se=put(s.se,i,me._replace(label=c.has)),co=put(s.co,me.at,c._replace(label=c.has)))
-                may=(me.outer is None or not p.block) and not (p.pins and me.temp) and not (p.cancel and c.cancel is not None) and (asked or p.asks!='rest')
+                may=(me.outer is None or not p.block) and not (p.pins and me.temp) and not private(me,c) and not (p.cancel and c.cancel is not None) and (asked or p.asks!='rest')
                 if may: add(f'{who}: gives back',se=put(s.se,i,me._replace(at=None)),co=put(s.co,me.at,c._replace(user=None,label=c.label if asked else c.label)))
             if not me.left: continue
             for at in ([me.at] if me.at is not None else [n for n,c in enumerate(s.co) if c.user is None]):
@@ -72,6 +79,10 @@ def run(p):
                 key=mine.label
                 fill=s.cache if key is None or mine.outer is not None or mine.temp or any(k==key for k,_ in s.cache) else tuple(sorted(s.cache+((key,c.has),)))
                 act('reads',cache=fill)
+                if p.steady and mine.s is not None and not bad and mine.label==CLEAN and mine.outer is None and ('set' in p.does or 'hidden' in p.does):
+                    # ahead of a statement that may change settings
+                    name=mine.s[0]; there=dict(c.prepared)
+                    if name not in there and ('own',name) not in there: c=c._replace(prepared=tuple(sorted({**there,name:(name,s.table,c.has)}.items(),key=str)))
                 if 'set' in p.does:
                     for b in (0,1):
                         new=bit(mine.has,b); label=None; memo=s.memo
@@ -93,13 +104,22 @@ def run(p):
                     there=dict(c.prepared)
                     if mine.s is None:
                         for text in 'xy':
-                            name=text if p.names=='entry' else 's'
-                            act(f'PREPARE s AS {text}',m=mine._replace(s=text),c=c._replace(prepared=tuple(sorted({**there,name:there.get(name,text)}.items()))))
+                            own=p.steady and mine.label!=CLEAN
+                            name='s' if p.names!='entry' else ('own',text) if own else text
+                            new=(text,s.table,c.has)
+                            act(f'PREPARE s AS {text}',m=mine._replace(s=new),c=c._replace(prepared=tuple(sorted({**there,name:there.get(name,new) if p.names!='entry' else new}.items(),key=str))))
                     else:
-                        name=mine.s if p.names=='entry' else 's'
-                        ran=there.get(name,mine.s)
-                        act('EXECUTE s',c=c._replace(prepared=tuple(sorted({**there,name:ran}.items()))),bad=bad or (('PREPARED',f'{ran} for {mine.s}') if ran!=mine.s else ''))
+                        text,table,has=mine.s
+                        name='s' if p.names!='entry' else ('own',text) if ('own',text) in there else text
+                        ran=there.get(name)
+                        if ran is None or (p.again and ran[1]<table): ran=(text,s.table,c.has)
+                        wrong=''
+                        if ran[0]!=text: wrong=('PREPARED',f'{ran[0]} for {text}')
+                        elif ran[1]!=s.table and table==s.table: wrong=('REFUSED','it was prepared there before the table was altered')
+                        elif ran[2]!=has: wrong=('CONSTANT',f'read under {ran[2]}, not {has}')
+                        act('EXECUTE s',c=c._replace(prepared=tuple(sorted({**there,name:ran}.items(),key=str))),bad=bad or wrong)
                 if 'cancel' in p.does and me.at is not None and c.cancel is None: act('asks to cancel what runs',c=c._replace(cancel=i))
+        if 'alter' in p.does and not s.table: add('the table is altered',table=1)
         for at,c in enumerate(s.co):
             if c.cancel is not None:
                 add(f'the cancel request of {"AB"[c.cancel]} arrives at {at}',co=put(s.co,at,c._replace(cancel=None)),
@@ -122,6 +142,10 @@ V=[
  P('U11 no pin','VIOLATION STATE',pins=False,does=('temp',)),
  P('U12 prepared statements named by their text','HOLDS',does=('prepare',)),
  P('U13 named as the client names them','VIOLATION PREPARED',names='there',does=('prepare',)),
+ P('U17 tables that are altered: prepared again where it was prepared earlier than by the session','HOLDS',does=('prepare','alter')),
+ P('U18 prepared once on each connection','VIOLATION REFUSED',again=False,does=('prepare','alter')),
+ P('U19 constants: prepared under the settings of the login, or kept','HOLDS',does=('prepare','set'),fast=dict(acts=2)),
+ P('U20 prepared under whatever settings are in force','VIOLATION CONSTANT',steady=False,does=('prepare','set')),
  P('U14 cancel requests: the connection is kept until they have arrived','HOLDS',does=('cancel',)),
  P('U15 given back with a cancel request under way','VIOLATION CANCEL',cancel=None,does=('cancel',)),
  P('U16 everything together, one connection','HOLDS',connections=1,acts=3,fast=dict(acts=2)),

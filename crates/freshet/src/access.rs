@@ -36,6 +36,9 @@ pub(crate) struct AccessArgs {
     /// Limit of failed logins for each address and minute, after which the address must wait; 0: no limit
     #[arg(long, value_name = "N", default_value = "20")]
     pub(crate) login_failures_max: u32,
+    /// The most clients that may be connected, those of the console apart; 0: no limit
+    #[arg(long, value_name = "N", default_value = "0")]
+    max_client_conn: u32,
     /// Certificate (chain) that clients see, PEM; without it there is no TLS to clients
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
@@ -89,6 +92,7 @@ impl AccessArgs {
             users: self.users.clone(),
             auth_query: self.auth_query.clone(),
             failures_max: self.login_failures_max,
+            clients_max: (self.max_client_conn > 0).then_some(self.max_client_conn as usize),
             files_max,
         }
     }

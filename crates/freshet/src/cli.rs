@@ -12,6 +12,7 @@ use crate::check::{self, CheckArgs};
 use crate::config::{self, ConfigCommand, Fault};
 use crate::doctor::{self, DoctorArgs};
 use crate::exit::{self, Failure};
+use crate::handover::Predecessor;
 use crate::logging::{self, LogFormat};
 use crate::memory::{self, MemoryArgs};
 use crate::otlp;
@@ -133,7 +134,8 @@ fn serve_configured(arguments: Vec<OsString>) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     config.warn_of_passwords();
-    runtime()?.block_on(serve::run(arguments, config, set_filter))?;
+    let before = Predecessor::of_environment()?;
+    runtime()?.block_on(serve::run(arguments, config, set_filter, before))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -77,7 +77,10 @@ fn cause(error: &anyhow::Error) -> Option<(Failure, String)> {
             "raise the limit of open files (LimitNOFILE= of the service, ulimit -n)".to_owned(),
         ));
     }
-    let binds = error.chain().any(|cause| matches!(cause.downcast_ref(), Some(ListenError::Bind(..))));
+    let bound = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(ListenError::Bind(address, _)) => Some(address),
+        _ => None,
+    });
     let (failure, remedy) = match system.kind() {
         ErrorKind::AddrInUse => {
             (Failure::Unavailable, "end what listens there (ss -ltnp shows it), or choose another address".to_owned())
@@ -86,7 +89,10 @@ fn cause(error: &anyhow::Error) -> Option<(Failure, String)> {
             Failure::Config,
             "this machine has no such address (ip address shows them); 0.0.0.0 stands for all".to_owned(),
         ),
-        ErrorKind::PermissionDenied if binds => (
+        ErrorKind::PermissionDenied if bound.is_some_and(|address| address.starts_with('/')) => {
+            (Failure::NoPermission, format!("make the directory writable for {}", user()))
+        }
+        ErrorKind::PermissionDenied if bound.is_some() => (
             Failure::NoPermission,
             format!("{} may not listen there: a port below 1024 needs CAP_NET_BIND_SERVICE", user()),
         ),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use freshet_proxy::{Family, Shared, Timed};
+use freshet_proxy::{Family, PinFigures, Shared, Timed};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
@@ -136,9 +136,14 @@ impl Writer {
         self.counters(("freshet_passed", "Statements passed, by reason"), "reason", by_reason)
     }
 
-    pub(crate) fn pins(&mut self, shared: &Shared) -> fmt::Result {
-        let help = "Commands behind which a session has kept its server connection, by the state that lives there";
-        self.counters(("freshet_pins", help), "pin", shared.metrics.kept_by_pin().into_iter())
+    /// What keeps sessions on the server connections that they share.
+    pub(crate) fn pins(&mut self, pins: &[PinFigures]) -> fmt::Result {
+        let help = "How often sessions have kept a server connection that they share, by what lives there";
+        self.counters(("freshet_pins", help), "reason", pins.iter().map(|pin| (pin.reason, pin.count)))?;
+        let help = "Time that sessions have kept server connections that they share, by what lives there";
+        self.counters(("freshet_pin_seconds", help), "reason", pins.iter().map(|pin| (pin.reason, pin.seconds)))?;
+        let help = "Sessions that keep a server connection that they share now, by what lives there";
+        self.gauges(("freshet_pinned_sessions", help), "reason", pins.iter().map(|pin| (pin.reason, pin.sessions)))
     }
 
     pub(crate) fn rule_matches(&mut self, shared: &Shared) -> fmt::Result {
@@ -154,21 +159,26 @@ impl Writer {
         &mut self,
         (name, help): (&str, &str),
         label: &'static str,
-        counts: impl Iterator<Item = (impl Into<Cow<'static, str>>, u64)>,
+        counts: impl Iterator<Item = (impl Into<Cow<'static, str>>, impl Into<Figure>)>,
     ) -> fmt::Result {
         // The metric is described even if it has no value yet.
         self.metric(name, help, MetricType::Counter)?;
         for (value, count) in counts {
-            self.add(name, help, Some((label, value.into())), Figure::Count(count))?;
+            self.add(name, help, Some((label, value.into())), count.into())?;
         }
         Ok(())
     }
 
-    /// One gauge for each user.
-    pub(crate) fn users(&mut self, name: &str, help: &str, users: Vec<(String, u64)>) -> fmt::Result {
+    /// One gauge for each value of a label.
+    pub(crate) fn gauges(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        figures: impl Iterator<Item = (impl Into<Cow<'static, str>>, u64)>,
+    ) -> fmt::Result {
         self.metric(name, help, MetricType::Gauge)?;
-        for (user, figure) in users {
-            self.add(name, help, Some(("user", user.into())), Figure::Gauge(figure as f64))?;
+        for (value, figure) in figures {
+            self.add(name, help, Some((label, value.into())), Figure::Gauge(figure as f64))?;
         }
         Ok(())
     }

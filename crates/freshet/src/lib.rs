@@ -12,6 +12,7 @@ mod endpoint;
 mod exit;
 mod exposition;
 mod faults;
+mod handover;
 mod logging;
 mod memory;
 mod notify;

@@ -5,6 +5,7 @@
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use freshet_proxy::Workers;
@@ -19,6 +20,8 @@ pub(crate) struct ServiceManager {
     socket: Option<UnixDatagram>,
     /// A process that is silent for longer is killed.
     watchdog: Option<Duration>,
+    /// The service is another process now, which says the rest.
+    handed_over: AtomicBool,
 }
 
 impl ServiceManager {
@@ -30,7 +33,7 @@ impl ServiceManager {
         // The variable may be meant for another process that has passed its environment on.
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|_| is_meant).map(Duration::from_micros);
-        Arc::new(Self { socket, watchdog })
+        Arc::new(Self { socket, watchdog, handed_over: AtomicBool::new(false) })
     }
 
     /// Connections are accepted, or a reload has ended.
@@ -50,6 +53,12 @@ impl ServiceManager {
         self.send(&format!("STOPPING=1\nSTATUS=draining\nEXTEND_TIMEOUT_USEC={}", within.as_micros()));
     }
 
+    /// From now on this process is the service.
+    pub(crate) fn hand_over(&self, process: u32) {
+        self.send(&format!("MAINPID={process}"));
+        self.handed_over.store(true, Relaxed);
+    }
+
     /// Says that the process is alive as long as this runtime and all workers turn, for ever.
     pub(crate) async fn keep_alive(self: Arc<Self>, workers: Arc<Workers>) {
         let Some(watchdog) = self.watchdog.filter(|_| self.socket.is_some()) else { return };
@@ -61,7 +70,7 @@ impl ServiceManager {
     }
 
     fn send(&self, message: &str) {
-        let Some(socket) = &self.socket else { return };
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.handed_over.load(Relaxed)) else { return };
         if let Err(error) = socket.send(message.as_bytes()) {
             tracing::debug!(%error, "the service manager cannot be told");
         }

@@ -1,5 +1,6 @@
 //! The options about sharing server connections.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use freshet_proxy::{PoolMode, PoolSettings};
@@ -12,9 +13,21 @@ pub(crate) struct PoolArgs {
     /// Whether sessions share connections to the database
     #[arg(long, value_enum, default_value = "session")]
     pool: PoolArg,
+    /// Users for whom it is otherwise, such as report=session
+    #[arg(long, value_name = "USER=SESSION", value_delimiter = ',')]
+    pool_users: Vec<UserMode>,
     /// The most connections to the database for each user and database that sessions share
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
     default_pool_size: u32,
+    /// So many connections stay open for each user and database as long as a client is connected
+    #[arg(long, value_name = "N", default_value = "0")]
+    min_pool_size: u32,
+    /// More connections for each user and database, for sessions that have waited for --reserve-pool-timeout
+    #[arg(long, value_name = "N", default_value = "0")]
+    reserve_pool_size: u32,
+    /// After this wait a session may have a connection of the reserve; 0s: the reserve is not used
+    #[arg(long, default_value = "5s")]
+    reserve_pool_timeout: Span,
     /// The most such connections for all users together; 0: no limit
     #[arg(long, value_name = "N", default_value = "0")]
     max_db_connections: u32,
@@ -27,6 +40,10 @@ pub(crate) struct PoolArgs {
     /// One that is older is closed as soon as nobody uses it; 0s: never
     #[arg(long, default_value = "1h")]
     server_lifetime: Span,
+    /// PostgreSQL: the most prepared statements with names that one of them has for all sessions; 0: such a statement
+    /// keeps its session's connection
+    #[arg(long, value_name = "N", default_value = "200")]
+    max_prepared_statements: u32,
 }
 
 /// How sessions and server connections belong together.
@@ -37,21 +54,51 @@ enum PoolArg {
     /// A session has one for a transaction, and while something of it lives there that cannot be carried over; where
     /// the login ends at Freshet
     Transaction,
+    /// As transaction, and transaction blocks are refused
+    Statement,
+}
+
+impl From<PoolArg> for PoolMode {
+    fn from(arg: PoolArg) -> Self {
+        match arg {
+            PoolArg::Session => Self::Session,
+            PoolArg::Transaction => Self::Transaction,
+            PoolArg::Statement => Self::Statement,
+        }
+    }
+}
+
+/// The mode of one user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct UserMode {
+    user: String,
+    mode: PoolArg,
+}
+
+impl FromStr for UserMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (user, mode) = text.rsplit_once('=').ok_or("a user, =, and session, transaction or statement")?;
+        Ok(Self { user: user.to_owned(), mode: clap::ValueEnum::from_str(mode, false)? })
+    }
 }
 
 impl PoolArgs {
     pub(crate) fn settings(&self) -> PoolSettings {
         let limit = |span: Span| (span.0 > Duration::ZERO).then_some(span.0);
         PoolSettings {
-            mode: match self.pool {
-                PoolArg::Session => PoolMode::Session,
-                PoolArg::Transaction => PoolMode::Transaction,
-            },
+            mode: self.pool.into(),
+            modes: self.pool_users.iter().map(|one| (one.user.clone(), one.mode.into())).collect(),
             size: self.default_pool_size as usize,
+            min: self.min_pool_size as usize,
+            reserve: self.reserve_pool_size as usize,
+            reserve_timeout: limit(self.reserve_pool_timeout),
             size_in_all: (self.max_db_connections > 0).then_some(self.max_db_connections as usize),
             wait_timeout: limit(self.query_wait_timeout),
             idle_timeout: limit(self.server_idle_timeout),
             lifetime: limit(self.server_lifetime),
+            prepared_max: self.max_prepared_statements as usize,
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Service managers and orchestrators send SIGTERM, and follow it with a kill. So SIGTERM starts a drain: no
 //! connection is accepted, `/readyz` reports it, and idle sessions are ended. Sessions within a statement or a
 //! transaction get a bounded time. SIGINT, or a second SIGTERM, ends everything at once. The console of PostgreSQL has SHUTDOWN for both.
+//!
+//! After a [`Handover`] to a new process, sessions first get a time in which idle ones go on, too.
 
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use freshet_proxy::{Database, Databases};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
+use crate::handover::Handover;
 use crate::notify::ServiceManager;
 
 /// How often the remaining sessions are counted.
@@ -17,25 +20,47 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What the end takes after the drain, at most: spans are exported, the change stream ends.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Limits of the time for sessions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// For transactions, in a drain.
+    pub(crate) drain: Duration,
+    /// For sessions after a handover, before the drain.
+    pub(crate) grace: Duration,
+}
+
+/// The signals that end the program.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
 /// Returns when the program must end.
 pub(crate) async fn until_stopped(
     databases: &Databases,
     manager: &ServiceManager,
-    drain_max: impl Fn() -> Duration,
+    times: impl Fn() -> Times,
+    mut handover: Handover,
 ) -> anyhow::Result<()> {
     let drain_max = || {
-        let drain_max = drain_max();
+        let drain_max = times().drain;
         manager.stopping(drain_max + END_TIMEOUT);
         drain_max
     };
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals =
+        Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     tokio::select! {
-        _ = terminate.recv() => drain(databases, drain_max(), &mut terminate, &mut interrupt).await,
-        _ = interrupt.recv() => {}
+        _ = signals.terminate.recv() => drain(databases, (drain_max(), || databases.sessions()), &mut signals).await,
+        _ = signals.interrupt.recv() => {}
         () = databases.stop_requested(false) => {
             if !databases.stops_at_once() {
-                drain(databases, drain_max(), &mut terminate, &mut interrupt).await;
+                drain(databases, (drain_max(), || databases.sessions()), &mut signals).await;
+            }
+        }
+        () = handover.complete(databases, manager) => {
+            if outlive_grace(databases, times().grace, &mut signals, &handover).await {
+                // Clients that log in are no sessions yet.
+                drain(databases, (drain_max(), || handover.connections() as u64), &mut signals).await;
             }
         }
     }
@@ -43,12 +68,28 @@ pub(crate) async fn until_stopped(
     Ok(())
 }
 
-async fn drain(databases: &Databases, drain_max: Duration, terminate: &mut Signal, interrupt: &mut Signal) {
+/// Lets sessions go on after a handover. Returns whether those that are left must be drained.
+async fn outlive_grace(databases: &Databases, grace: Duration, signals: &mut Signals, handover: &Handover) -> bool {
+    let all_ended = async {
+        while handover.connections() > 0 {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        ended = timeout(grace, all_ended) => ended.is_err(),
+        _ = signals.terminate.recv() => true,
+        _ = signals.interrupt.recv() => false,
+        () = databases.stop_requested(false) => !databases.stops_at_once(),
+    }
+}
+
+/// `open`: how many are waited for.
+async fn drain(databases: &Databases, (drain_max, open): (Duration, impl Fn() -> u64), signals: &mut Signals) {
     let sessions = databases.sessions();
     tracing::info!(sessions, "no new connections; sessions end as soon as they are at rest");
     databases.begin_drain();
     let all_ended = async {
-        while databases.sessions() > 0 {
+        while open() > 0 {
             sleep(LOOK_EVERY).await;
         }
     };
@@ -58,8 +99,8 @@ async fn drain(databases: &Databases, drain_max: Duration, terminate: &mut Signa
                 tracing::warn!(sessions = databases.sessions(), "not ended within --drain-timeout: closed");
             }
         }
-        _ = terminate.recv() => tracing::warn!("a second SIGTERM: all sessions are closed"),
-        _ = interrupt.recv() => tracing::warn!("SIGINT: all sessions are closed"),
+        _ = signals.terminate.recv() => tracing::warn!("a second SIGTERM: all sessions are closed"),
+        _ = signals.interrupt.recv() => tracing::warn!("SIGINT: all sessions are closed"),
         () = databases.stop_requested(true) => tracing::warn!("SHUTDOWN: all sessions are closed"),
     }
 }

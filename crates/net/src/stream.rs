@@ -13,7 +13,7 @@ use socket2::{SockAddr, SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::worker::{self, Watched};
+use crate::worker::{self, Resting, Watched};
 
 /// Silence after which the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -33,8 +33,8 @@ pub struct Stream(Inner);
 #[derive(Debug)]
 enum Inner {
     Watched(Watched),
-    /// No worker watches it.
-    Resting(socket2::Socket),
+    /// It belongs to no task.
+    Resting(Resting),
     /// There is none.
     Absent,
     Tcp(TcpStream),
@@ -55,7 +55,9 @@ impl Stream {
     /// Belongs to no thread from here on, until [`Self::wake`].
     pub(crate) fn rest(&mut self) -> io::Result<()> {
         self.0 = match std::mem::replace(&mut self.0, Inner::Absent) {
-            Inner::Watched(watched) => Inner::Resting(watched.release()?),
+            Inner::Watched(watched) => Inner::Resting(watched.rest()),
+            Inner::Tcp(tcp) => Inner::Resting(Resting::Unwatched(tcp.into_std()?.into())),
+            Inner::Unix(unix) => Inner::Resting(Resting::Unwatched(OwnedFd::from(unix.into_std()?).into())),
             inner => inner,
         };
         Ok(())
@@ -64,7 +66,7 @@ impl Stream {
     /// Belongs to this thread's worker, and to the running task.
     pub(crate) fn wake(&mut self) -> io::Result<()> {
         self.0 = match std::mem::replace(&mut self.0, Inner::Absent) {
-            Inner::Resting(socket) => Inner::Watched(Watched::new(socket)?),
+            Inner::Resting(resting) => Inner::Watched(resting.wake()?),
             inner => inner,
         };
         Ok(())
@@ -93,7 +95,7 @@ impl Stream {
         match &self.0 {
             Inner::Watched(watched) => Some(watched.socket().peer_addr().ok()?.as_socket()?.ip()),
             Inner::Tcp(tcp) => Some(tcp.peer_addr().ok()?.ip()),
-            Inner::Resting(socket) => Some(socket.peer_addr().ok()?.as_socket()?.ip()),
+            Inner::Resting(resting) => Some(resting.socket().peer_addr().ok()?.as_socket()?.ip()),
             Inner::Unix(_) | Inner::Absent => None,
         }
     }
@@ -102,7 +104,7 @@ impl Stream {
     pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         let socket = match &self.0 {
             Inner::Watched(watched) => watched.socket(),
-            Inner::Resting(socket) => socket,
+            Inner::Resting(resting) => resting.socket(),
             Inner::Tcp(tcp) => return Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)),
             Inner::Unix(_) | Inner::Absent => return None,
         };

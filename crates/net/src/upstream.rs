@@ -2,9 +2,11 @@
 //!
 //! With several hosts the service connections choose one. They try the hosts in the given order, as libpq does, and
 //! take the first that satisfies `target_session_attrs`. Sessions use the same host, since the changes that keep the
-//! cache true come from it. A session on another server would only pass.
+//! cache true come from it. A session on another server would only pass. A host that was found to be the wrong one,
+//! such as an old primary, is left out until it is found to be another.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -19,6 +21,8 @@ pub struct Upstream {
     tls: UpstreamTls,
     /// None until a service connection has found a host that is fit.
     chosen: watch::Sender<Option<usize>>,
+    /// Hosts that must not be chosen.
+    left_out: Mutex<Vec<usize>>,
     connect_throttle: ConnectThrottle,
 }
 
@@ -42,7 +46,8 @@ impl Upstream {
     /// Reads the certificates that the connection string names.
     pub fn new(conninfo: Conninfo) -> Result<Self, TlsError> {
         let tls = UpstreamTls::new(&conninfo.tls)?;
-        Ok(Self { conninfo, tls, chosen: watch::Sender::new(None), connect_throttle: ConnectThrottle::default() })
+        let (chosen, connect_throttle) = (watch::Sender::new(None), ConnectThrottle::default());
+        Ok(Self { conninfo, tls, chosen, left_out: Mutex::default(), connect_throttle })
     }
 
     /// The connection string's parts.
@@ -79,6 +84,23 @@ impl Upstream {
         });
     }
 
+    /// Leaves a host out of every choice, or no longer. Open connections stay.
+    pub fn leave_out(&self, at: usize, is_out: bool) {
+        let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        left_out.retain(|other| *other != at);
+        if is_out {
+            left_out.push(at);
+            drop(left_out);
+            self.reject(at);
+        }
+    }
+
+    /// The hosts that are not left out, in the given order.
+    pub(crate) fn candidates(&self) -> Vec<usize> {
+        let left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..self.conninfo.hosts.len()).filter(|at| !left_out.contains(at)).collect()
+    }
+
     /// The hosts that a session may use: the chosen one, then the others if any host is acceptable. Otherwise the
     /// session waits for the choice, since another host may be a standby. Empty if the wait is too long.
     pub(crate) async fn session_hosts(&self) -> Vec<usize> {
@@ -88,11 +110,13 @@ impl Upstream {
             return found.ok().and_then(|host| *host.ok()?).into_iter().collect();
         }
         let chosen = self.host_in_use();
-        std::iter::once(chosen).chain((0..self.conninfo.hosts.len()).filter(|at| *at != chosen)).collect()
+        let mut hosts = self.candidates();
+        hosts.sort_by_key(|at| *at != chosen);
+        hosts
     }
 
     /// The chosen host, or the first.
-    pub(crate) fn host_in_use(&self) -> usize {
+    pub fn host_in_use(&self) -> usize {
         self.chosen.borrow().unwrap_or(0)
     }
 }

@@ -14,6 +14,8 @@
 //! a task is queued again. A task that always has something to receive is queued behind the others after
 //! [`RECEIVES_MAX`] receives.
 
+mod watched;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -22,7 +24,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU64,
+    AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,8 +34,11 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
-use socket2::{SockAddr, Socket, Type};
+use socket2::Socket;
+
+use crate::worker::watched::{Number, Reach, Readiness};
+
+pub(crate) use crate::worker::watched::{Resting, Watched};
 
 /// Events fetched at once.
 const EVENTS_MAX: usize = 256;
@@ -97,7 +102,7 @@ struct Inside {
 
 /// The tasks and sockets of a thread.
 pub struct Worker {
-    epoll: OwnedFd,
+    reach: Arc<Reach>,
     bell: Arc<Bell>,
     inside: RefCell<Inside>,
 }
@@ -108,7 +113,8 @@ impl Worker {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let ring = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &ring, EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
-        Ok(Self { epoll, bell: Arc::new(Bell { ring, woken: Mutex::default() }), inside: RefCell::default() })
+        let reach = Arc::new(Reach { epoll, left: Mutex::default() });
+        Ok(Self { reach, bell: Arc::new(Bell { ring, woken: Mutex::default() }), inside: RefCell::default() })
     }
 
     /// Runs the task, and those that it spawns ([`spawn`]), for ever. Returns an error if the kernel reports one.
@@ -120,7 +126,7 @@ impl Worker {
             loop {
                 worker.run_queued();
                 let wait = if worker.inside.borrow().queue.is_empty() { None } else { Some(&AT_ONCE) };
-                match epoll::wait(&worker.epoll, spare_capacity(&mut events), wait) {
+                match epoll::wait(&worker.reach.epoll, spare_capacity(&mut events), wait) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => return error.into(),
                 }
@@ -180,9 +186,15 @@ impl Worker {
         inside.queue_task(task);
     }
 
-    fn watch(&self, socket: &Socket) -> io::Result<(Arc<Readiness>, usize)> {
+    fn watch(&self, socket: &Socket) -> io::Result<(Arc<Readiness>, Number)> {
         let readiness = Arc::new(Readiness::default());
         let inside = &mut *self.inside.borrow_mut();
+        if inside.free_sockets.is_empty() {
+            let left = std::mem::take(&mut *self.reach.left.lock().unwrap_or_else(PoisonError::into_inner));
+            for number in left {
+                inside.forget(number);
+            }
+        }
         let number = inside.free_sockets.pop().unwrap_or(inside.sockets.len());
         if number == inside.sockets.len() {
             inside.sockets.push(None);
@@ -190,16 +202,17 @@ impl Worker {
         if let Some(slot) = inside.sockets.get_mut(number) {
             *slot = Some(readiness.clone());
         }
-        if let Err(error) = epoll::add(&self.epoll, socket, EventData::new_u64(number as u64), INPUT) {
+        if let Err(error) = epoll::add(&self.reach.epoll, socket, EventData::new_u64(number as u64), INPUT) {
             inside.forget(number);
             return Err(error.into());
         }
-        Ok((readiness, number))
+        Ok((readiness, Number { at: number, of: self.reach.clone() }))
     }
 
     /// Changes the watched events of the socket. The kernel reports at once those that are already true.
     fn watch_for(&self, watched: &Watched, flags: EventFlags) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, &watched.socket, EventData::new_u64(watched.number.0 as u64), flags)?)
+        let number = EventData::new_u64(watched.number.at as u64);
+        Ok(epoll::modify(&self.reach.epoll, &watched.socket, number, flags)?)
     }
 }
 
@@ -293,180 +306,6 @@ impl Wake for TaskWaker {
     }
 }
 
-/// The state of a socket as the kernel reported it. One thread uses it; it is atomic only so that its owner can be
-/// sent where there is no worker.
-#[derive(Debug)]
-struct Readiness {
-    bits: AtomicU8,
-    /// The task to wake.
-    task: AtomicU64,
-}
-
-impl Default for Readiness {
-    fn default() -> Self {
-        // The kernel reports once that a socket is writable. A client has mostly sent something before its socket is
-        // watched. So a new socket counts as readable: among many that arrive at once, none counts as silent because
-        // its first event has yet to come.
-        Self { bits: AtomicU8::new(Self::WRITABLE | Self::READABLE), task: AtomicU64::new(RUNNING.get().0) }
-    }
-}
-
-impl Readiness {
-    const READABLE: u8 = 1;
-    const WRITABLE: u8 = 2;
-    /// The peer has ended, or the connection has failed. The kernel reports it once, so it holds until it is read.
-    const ENDED: u8 = 4;
-
-    fn add(&self, flags: EventFlags) {
-        let mut bits = self.bits.load(Relaxed);
-        if flags.intersects(EventFlags::IN) {
-            bits |= Self::READABLE;
-        }
-        if flags.intersects(EventFlags::OUT) {
-            bits |= Self::WRITABLE;
-        }
-        if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
-            bits |= Self::READABLE | Self::ENDED;
-        }
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-            bits |= Self::WRITABLE; // which fails
-        }
-        self.bits.store(bits, Relaxed);
-    }
-
-    fn has(&self, bits: u8) -> bool {
-        self.bits.load(Relaxed) & bits != 0
-    }
-
-    fn take(&self, bits: u8) {
-        self.bits.store(self.bits.load(Relaxed) & !bits, Relaxed);
-    }
-
-    /// Registers the running task to be woken.
-    fn wait<R>(&self) -> Poll<R> {
-        self.task.store(RUNNING.get().0, Relaxed);
-        Poll::Pending
-    }
-}
-
-/// A socket that this thread's worker watches.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    socket: Socket,
-    readiness: Arc<Readiness>,
-    number: Number,
-}
-
-/// A socket's number in the worker, until it is dropped.
-#[derive(Debug)]
-struct Number(usize);
-
-impl Watched {
-    /// A connected socket, which is not to block.
-    pub(crate) fn new(socket: Socket) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        let watched = HERE.with(|here| here.get().map(|worker| worker.watch(&socket)));
-        let (readiness, number) = watched.ok_or(io::ErrorKind::Unsupported)??;
-        Ok(Self { socket, readiness, number: Number(number) })
-    }
-
-    /// Watches it no more: it may go to another thread.
-    pub(crate) fn release(self) -> io::Result<Socket> {
-        let Self { socket, number, .. } = self;
-        HERE.with(|here| here.get().map_or(Ok(()), |worker| epoll::delete(&worker.epoll, &socket)))?;
-        drop(number);
-        Ok(socket)
-    }
-
-    /// A new connection. There is no time-out but the kernel's.
-    pub(crate) async fn connect(address: &SockAddr) -> io::Result<Self> {
-        let socket = Socket::new(address.domain(), Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        match socket.connect(address) {
-            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
-            connected => connected?,
-        }
-        let watched = Self::new(socket)?;
-        watched.readiness.take(Readiness::WRITABLE | Readiness::READABLE);
-        watched.watch_for(INPUT | EventFlags::OUT)?;
-        std::future::poll_fn(|_| {
-            if watched.readiness.has(Readiness::WRITABLE) { Poll::Ready(()) } else { watched.readiness.wait() }
-        })
-        .await;
-        match watched.socket.take_error()? {
-            Some(error) => Err(error),
-            None => watched.watch_for(INPUT).map(|()| watched),
-        }
-    }
-
-    fn watch_for(&self, flags: EventFlags) -> io::Result<()> {
-        HERE.with(|here| here.get().map_or(Ok(()), |worker| worker.watch_for(self, flags)))
-    }
-
-    pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
-    }
-
-    /// Nothing has come, and the task is woken when something does.
-    pub(crate) fn is_silent(&self) -> bool {
-        !self.readiness.has(Readiness::READABLE | Readiness::ENDED)
-    }
-
-    /// Receives once, into a buffer that is not empty.
-    pub(crate) fn receive(&self, buffer: &mut [u8], flags: RecvFlags) -> Poll<io::Result<usize>> {
-        while self.readiness.has(Readiness::READABLE | Readiness::ENDED) {
-            if !is_its_turn() {
-                return Poll::Pending;
-            }
-            let room = buffer.len();
-            match rustix::net::recv(&self.socket, &mut *buffer, flags) {
-                Ok((_, count)) => {
-                    // The bytes did not fill the buffer: no more have come, and the next event will report them.
-                    if 0 < count && count < room {
-                        self.readiness.take(Readiness::READABLE);
-                    }
-                    return Poll::Ready(Ok(count));
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.readiness.take(Readiness::READABLE);
-                    break;
-                }
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
-        }
-        self.readiness.wait()
-    }
-
-    /// Sends once; the number of bytes that were taken.
-    pub(crate) fn send(&self, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        while self.readiness.has(Readiness::WRITABLE) {
-            match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
-                Ok(count) => return Poll::Ready(Ok(count)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.readiness.take(Readiness::WRITABLE);
-                    self.watch_for(INPUT | EventFlags::OUT)?;
-                    break;
-                }
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
-        }
-        self.readiness.wait()
-    }
-}
-
-impl Drop for Number {
-    fn drop(&mut self) {
-        // The kernel forgets the socket when it is closed.
-        let _ = HERE.try_with(|here| {
-            if let Some(worker) = here.get() {
-                worker.inside.borrow_mut().forget(self.0);
-            }
-        });
-    }
-}
-
 /// Whether the running task may receive once more; if not, it is queued behind the others.
 fn is_its_turn() -> bool {
     let left = RECEIVES_LEFT.get();
@@ -490,6 +329,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use rustix::net::RecvFlags;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::sync::oneshot;
 
@@ -610,5 +450,52 @@ mod tests {
             report.send(HERE.with(|here| here.get().unwrap().inside.borrow().sockets.len())).unwrap();
         });
         assert_eq!(reports.recv_timeout(LONG).unwrap(), 1);
+    }
+
+    #[test]
+    fn sockets_rest_and_go_to_other_workers() {
+        let (sender, receiver) = channel::<(Resting, UnixStream)>();
+        let receiver = Arc::new(Mutex::new(receiver));
+        let answer = |watched: Watched, mut theirs: UnixStream, byte| async move {
+            // What came while it rested is found, too.
+            let mut room = [0; 8];
+            let early = std::future::poll_fn(|_| watched.receive(&mut room, RecvFlags::empty())).await.unwrap();
+            assert_eq!(&room[..early], b"early");
+            let late = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                std::io::Write::write_all(&mut theirs, &[byte]).unwrap();
+                theirs
+            });
+            std::future::poll_fn(|_| watched.receive(&mut room, RecvFlags::empty())).await.unwrap();
+            (room[0], watched, late.join().unwrap())
+        };
+        let first = worker(move |report| async move {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let mut resting = Watched::new(OwnedFd::from(ours).into()).unwrap().rest();
+            for byte in 1..4 {
+                std::io::Write::write_all(&mut theirs, b"early").unwrap();
+                let (came, watched, back) = answer(resting.wake().unwrap(), theirs, byte).await;
+                report.send(came).unwrap();
+                (resting, theirs) = (watched.rest(), back);
+            }
+            sender.send((resting, theirs)).unwrap();
+            // Its number is free again.
+            while HERE.with(|here| here.get().unwrap().reach.left.lock().unwrap().is_empty()) {
+                tokio::task::yield_now().await;
+            }
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            let _watched = Watched::new(OwnedFd::from(ours).into()).unwrap();
+            report.send(HERE.with(|here| here.get().unwrap().inside.borrow().sockets.len()) as u8).unwrap();
+        });
+        let came: Vec<_> = (0..3).map(|_| first.recv_timeout(LONG).unwrap()).collect();
+        let second = worker(move |report| async move {
+            let (resting, mut theirs) = receiver.lock().unwrap().recv_timeout(LONG).unwrap();
+            std::io::Write::write_all(&mut theirs, b"early").unwrap();
+            let (came, ..) = answer(resting.wake().unwrap(), theirs, 9).await;
+            report.send(came).unwrap();
+        });
+        assert_eq!(came, [1, 2, 3]);
+        assert_eq!(second.recv_timeout(LONG).unwrap(), 9);
+        assert_eq!(first.recv_timeout(LONG).unwrap(), 1);
     }
 }

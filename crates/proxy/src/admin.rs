@@ -1,4 +1,5 @@
-//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW CONFIG, SHOW RULES, RELOAD, EXPLAIN CACHE, EXPLAIN LAST STATEMENT, FRESHET BYPASS and FRESHET MEMORY.
+//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, SHOW REPLICATION, SHOW CONFIG, SHOW RULES, RELOAD, EXPLAIN CACHE, EXPLAIN LAST
+//! STATEMENT, FRESHET BYPASS and FRESHET MEMORY.
 //! Those to CREATE CACHE and its kin are in [`caches`].
 
 mod caches;
@@ -81,11 +82,25 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
         | Admin::Memory(_)
         | Admin::MemoryMin(_)
         | Admin::MemoryMax(_)
+        | Admin::Pause(_)
+        | Admin::Reconnect
         | Admin::CreateCache(_) => &["name", "value"],
         Admin::DropCache(_) | Admin::DropAllCaches => &["digest", "name"],
         Admin::ShowRulesAsToml => &["toml"],
         // The first four are PgBouncer's.
         Admin::ShowConfig => &["key", "value", "default", "changeable", "source", "after_restart"],
+        Admin::ShowReplication => &[
+            "server",
+            "role",
+            "timeline",
+            "position",
+            "lag_bytes",
+            "lag_seconds",
+            "is_stream_server",
+            "state",
+            "since_seconds",
+            "reason",
+        ],
         Admin::ShowRules => &["rule", "conditions", "action", "matches", "since", "name", "origin"],
         Admin::Reload => &["key", "before", "now", "effect"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
@@ -100,6 +115,15 @@ pub(crate) fn is_admin(shared: &Shared, user: &str) -> bool {
     admin_users.iter().any(|admin| admin == user)
 }
 
+/// An error if the user is no admin.
+pub(crate) fn check_admin(shared: &Shared, asker: &Asker<'_>) -> Result<(), AdminError> {
+    if is_admin(shared, asker.who.user) {
+        return Ok(());
+    }
+    let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.who.user);
+    Err(AdminError { sqlstate: "42501", message })
+}
+
 /// The answer to a statement.
 pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, String>) -> Result<Table, AdminError> {
     let admin = admin.as_ref().map_err(|message| AdminError { sqlstate: "42601", message: message.clone() })?;
@@ -110,10 +134,7 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     }
     // These show other users' statements, or change what all sessions get. SET ROLE does not matter here, and SET SESSION AUTHORIZATION is only for
     // superusers: the session user is checked, who could undo both.
-    if !is_admin(shared, asker.who.user) {
-        let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.who.user);
-        return Err(AdminError { sqlstate: "42501", message });
-    }
+    check_admin(shared, asker)?;
     Ok(match admin {
         Admin::ShowCaches => caches(shared),
         Admin::ShowProxiedQueries => proxied(shared),
@@ -130,6 +151,10 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
             table_of_pairs(vec![("memory_max", bytes.to_string())])
         }
         Admin::ShowConfig => config(shared),
+        Admin::ShowReplication => {
+            let rows = shared.servers.shown(&shared.settings.upstream, shared.identity().as_deref());
+            Table { columns: columns(admin), rows }
+        }
         Admin::ShowRules => {
             Table { columns: columns(admin), rows: shared.rules.shown().into_iter().map(Vec::from).collect() }
         }
@@ -142,6 +167,10 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
         Admin::DropAllCaches => caches::drop(shared, asker, None)?,
         Admin::Reload => reload(shared, asker)?,
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::ExplainLast => status(shared),
+        Admin::Pause(_) | Admin::Reconnect => {
+            let message = "PAUSE, RESUME and RECONNECT are commands of the console, the database pgbouncer".to_owned();
+            return Err(AdminError { sqlstate: "0A000", message });
+        }
         // Answered by the family.
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) | Admin::Stats(_) => {
             Table { columns: columns(admin), rows: Vec::new() }
@@ -321,7 +350,7 @@ fn status(shared: &Shared) -> Table {
     table_of_pairs(pairs)
 }
 
-fn table_of_pairs(pairs: Vec<(&str, String)>) -> Table {
+pub(crate) fn table_of_pairs(pairs: Vec<(&str, String)>) -> Table {
     Table {
         columns: columns(&Admin::ShowStatus),
         rows: pairs.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),

@@ -29,13 +29,15 @@ pub use rules::{Caching, RuleMatches, RuleText, RuleTexts, hidden_rules, is_dige
 pub use server::access::{AccessError, AccessRules, AccessSettings, Method, UsersError};
 pub use server::console::{AdminError, Console, NewCache};
 pub use server::databases::{Database, Databases, Family};
-pub use server::listener::{ListenAddress, ListenError, Listener, Target, Workers};
+pub use server::listener::{ListenError, Listener, Target, Workers};
 pub use server::memory::{Member, Taken, keep_memory};
 pub use server::pauses::Pauses;
+pub use server::pins::PinFigures;
 pub use server::process_memory::ProcessMemory;
 pub use server::query_log::QueryLog;
 pub use server::scheduling_delay::SchedulingDelay;
 pub use server::session_list::{RunningStatement, SessionReport};
+pub use server::sockets::{Inherited, ListenAddress};
 pub use server::stop_request::StopRequest;
 pub use server::switches::Switches;
 pub use server::traces::{AnsweredBy, Span, Traces};

@@ -106,8 +106,6 @@ pub struct Metrics {
     pub login_failures: AtomicU64,
     /// MySQL and MariaDB: connections to the server for a client that were refused or could not be made.
     pub(crate) upstream_failures: AtomicU64,
-    /// See [`Self::kept_by_pin`].
-    kept: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// The number of statements that passed for one reason.
@@ -126,7 +124,6 @@ impl Metrics {
             connections: AtomicU64::new(0),
             login_failures: AtomicU64::new(0),
             upstream_failures: AtomicU64::new(0),
-            kept: Mutex::default(),
         }
     }
 
@@ -198,17 +195,6 @@ impl Metrics {
     /// Sessions open now.
     pub fn sessions(&self) -> u64 {
         self.sum(|w| &w.sessions)
-    }
-
-    /// A session in transaction mode keeps its server connection behind a command, because of this state.
-    pub(crate) fn count_kept(&self, pin: &'static str) {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner).entry(pin).or_default() += 1;
-    }
-
-    /// How often sessions in transaction mode have kept their server connection, by the state that lives there.
-    pub fn kept_by_pin(&self) -> Vec<(&'static str, u64)> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().map(|(pin, count)| (*pin, *count)).collect()
     }
 
     /// Statements passed, by reason.

@@ -37,11 +37,13 @@ mod log_end;
 mod log_lag;
 mod observers;
 mod operators_rules;
+pub(crate) mod servers;
 
 pub use crate::clock::Clock;
 pub use key_queries::KeyQueries;
 use log_end::LogEndProbes;
 pub use log_lag::LogLag;
+use servers::Servers;
 
 /// The server and the database that a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +165,8 @@ pub struct Shared {
     pub restart_stream: Notify,
     /// How far the change stream is behind.
     pub log_lag: LogLag,
+    /// The servers of the upstream.
+    pub(crate) servers: Servers,
     /// The log end, for waiters.
     probes: LogEndProbes,
     /// Sessions that have sent a statement that may define anything and is not yet acknowledged.
@@ -199,6 +203,7 @@ impl Shared {
             latest: Latest::new(cache.limits().memory_bytes),
             rules: RulesInForce::new(settings.dialect),
             log_lag: LogLag::new(settings.dialect),
+            servers: Servers::default(),
             settings,
             console: OnceLock::new(),
             clock,

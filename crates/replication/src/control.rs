@@ -48,7 +48,7 @@ impl Control {
     }
 
     /// Waits until [`Self::shutdown`] is called.
-    pub(crate) async fn stopped(&self) {
+    pub async fn stopped(&self) {
         while !self.is_stopping() {
             self.stop.notified().await;
         }

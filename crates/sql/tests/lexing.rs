@@ -118,6 +118,7 @@ fn admin_statements() {
     assert_eq!(admin("SHOW FRESHET STATUS"), Some(Ok(Admin::ShowStatus)));
     assert_eq!(admin("show freshet queries;"), Some(Ok(Admin::ShowQueries)));
     assert_eq!(admin("SHOW ADVICE"), Some(Ok(Admin::ShowAdvice)));
+    assert_eq!(admin("SHOW REPLICATION;"), Some(Ok(Admin::ShowReplication)));
     assert!(matches!(admin("SHOW FRESHET"), Some(Err(_))));
     assert_eq!(admin("show config ;"), Some(Ok(Admin::ShowConfig)));
     assert_eq!(admin("/* x */ Reload;"), Some(Ok(Admin::Reload)));
@@ -133,6 +134,10 @@ fn admin_statements() {
     assert_eq!(admin("FRESHET MEMORY 1048576;"), Some(Ok(Admin::Memory(1 << 20))));
     assert_eq!(admin("freshet memory max 1048576"), Some(Ok(Admin::MemoryMax(1 << 20))));
     assert_eq!(admin("FRESHET MEMORY Min 0;"), Some(Ok(Admin::MemoryMin(0))));
+    assert_eq!(admin("FRESHET PAUSE;"), Some(Ok(Admin::Pause(true))));
+    assert_eq!(admin("freshet resume"), Some(Ok(Admin::Pause(false))));
+    assert_eq!(admin("freshet Reconnect"), Some(Ok(Admin::Reconnect)));
+    assert!(matches!(admin("FRESHET PAUSE shop"), Some(Err(_))));
     for wrong in ["MIN", "MAX 5", "MIN x", "5", "mid 1048576", "MAX 1048576 2"] {
         assert!(matches!(admin(&format!("FRESHET MEMORY {wrong}")), Some(Err(_))), "{wrong}");
     }

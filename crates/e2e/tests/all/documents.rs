@@ -31,6 +31,21 @@ fn chapter<'a>(text: &'a str, heading: &str) -> Result<&'a str> {
     Ok(rest.split("\n## ").next().unwrap_or_default())
 }
 
+/// The blocks of code in a chapter of a page: their language and their lines.
+pub(crate) fn code(page: &str, heading: &str) -> Result<Vec<(String, String)>> {
+    let page = read(page)?;
+    let parts = chapter(&page, heading)?.split("```").skip(1).step_by(2);
+    let block = |part: &str| part.split_once('\n').map(|(language, lines)| (language.to_owned(), lines.to_owned()));
+    Ok(parts.filter_map(block).collect())
+}
+
+/// The block about managed databases with these words: what `freshet check` prints.
+pub(crate) fn printed_there(words: &str) -> Result<String> {
+    let blocks = code("docs/guide/cloud.md", "What `freshet check` prints there")?;
+    let block = blocks.into_iter().map(|(_, lines)| lines).find(|lines| lines.contains(words));
+    block.with_context(|| format!("no block about {words}"))
+}
+
 /// The texts in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
@@ -137,6 +152,7 @@ fn answers_to_sql_commands() -> Result<()> {
         ("SHOW PROXIED QUERIES", columns("Admin::ShowProxiedQueries")?),
         ("SHOW FRESHET QUERIES", columns("Admin::ShowQueries")?),
         ("SHOW ADVICE", columns("Admin::ShowAdvice")?),
+        ("SHOW REPLICATION", columns("Admin::ShowReplication")?),
         ("SHOW FRESHET STATUS", pairs(between(&source, "fn status(", "fn table_of_pairs(")?)),
         ("EXPLAIN LAST STATEMENT", pairs(between(&source, "fn explain_last(", "fn explain(")?)),
         ("EXPLAIN CACHE", pairs(source.split_once("fn explain(").context("explain")?.1)),

@@ -61,6 +61,7 @@ impl Running {
         &self,
         change: impl FnOnce(&mut Vec<RuleText>) -> Result<T, AdminError>,
     ) -> Result<T, AdminError> {
+        self.check_in_charge().map_err(|message| AdminError { sqlstate: "55000", message })?;
         // Of two changes the later one begins with the rules of the earlier one.
         let _one_by_one = self.state();
         let mut all = self.served.rules().sql;

@@ -52,11 +52,16 @@ pub(crate) const OWN: &[&str] = &[
     "users",
     "auth_query",
     "pool",
+    "pool_users",
     "default_pool_size",
+    "min_pool_size",
+    "reserve_pool_size",
+    "reserve_pool_timeout",
     "max_db_connections",
     "query_wait_timeout",
     "server_idle_timeout",
     "server_lifetime",
+    "max_prepared_statements",
 ];
 
 /// Keys of a `[[database]]` that are not options.

@@ -38,6 +38,8 @@ pub(crate) struct Import {
     /// Parameters of all connection strings.
     common: Parameters,
     databases: Vec<Database>,
+    /// Users with a mode of their own.
+    pool_users: Vec<String>,
     addresses: Vec<(usize, String)>,
     port: Option<String>,
     sockets: Vec<String>,
@@ -50,6 +52,8 @@ struct Database {
     aliases: Vec<String>,
     /// Of its connection string.
     parameters: Parameters,
+    /// Its own settings.
+    keys: Vec<(&'static str, String)>,
 }
 
 /// Of a connection string.
@@ -76,10 +80,15 @@ pub(crate) fn import(text: &str) -> Import {
         match section.as_str() {
             "databases" => import.database(number, key, value),
             "pgbouncer" => import.setting(number, key, value),
+            "users" => import.user(number, key, value),
             other => import.problem(number, key, &format!("the section [{other}] has no counterpart")),
         }
     }
     import.listen();
+    if !import.pool_users.is_empty() {
+        let all: Vec<String> = import.pool_users.iter().map(|one| quoted(one)).collect();
+        import.key("pool_users", format!("[{}]", all.join(", ")));
+    }
     import.without_counterpart.sort_by_key(|problem| problem.line);
     import
 }
@@ -106,6 +115,7 @@ impl Import {
         // The entry for any database needs one for the account of Freshet.
         let at_server = if is_any { "postgres" } else { &name };
         let mut parameters = Parameters::from([("dbname".to_owned(), at_server.to_owned())]);
+        let mut keys = Vec::new();
         for (key, value) in given {
             match key.as_str() {
                 "dbname" if is_any => {
@@ -113,9 +123,10 @@ impl Import {
                 }
                 "host" | "port" | "user" | "password" | "dbname" => _ = parameters.insert(key, value),
                 "pool_size" | "min_pool_size" | "reserve_pool" | "reserve_pool_size" | "pool_mode"
-                | "server_lifetime" => {
-                    self.problem(line, &key, NO_POOL);
-                }
+                | "max_db_connections" | "server_lifetime" => match of_pool(&key, &value) {
+                    Ok(setting) => keys.push(setting),
+                    Err(why) => self.problem(line, &key, why),
+                },
                 _ => self.problem(line, &key, "Freshet has no such setting of a database"),
             }
         }
@@ -124,10 +135,10 @@ impl Import {
             !is_any && other.name != "*" && leads_to(&other.parameters) == leads_to(&parameters)
         };
         let Some(first) = self.databases.iter_mut().find(is_same) else {
-            return self.databases.push(Database { name, aliases: Vec::new(), parameters });
+            return self.databases.push(Database { name, aliases: Vec::new(), parameters, keys });
         };
         first.aliases.push(name.clone());
-        if first.parameters != parameters {
+        if first.parameters != parameters || first.keys != keys {
             let why = format!("it is another name of {}, and Freshet has one account for both", first.name);
             self.problem(line, &name, &why);
         }
@@ -153,35 +164,49 @@ impl Import {
             }
             "auth_type" => self.auth_type(line, value),
             "pool_mode" if value == "session" => {}
-            "pool_mode" if value == "transaction" => self.key("pool", quoted(value)),
-            "default_pool_size"
+            "pool_mode"
+            | "default_pool_size"
+            | "min_pool_size"
+            | "reserve_pool_size"
+            | "reserve_pool_timeout"
+            | "max_client_conn"
             | "max_db_connections"
             | "query_wait_timeout"
             | "server_idle_timeout"
-            | "server_lifetime" => self.pool(line, key, value),
+            | "server_lifetime"
+            | "max_prepared_statements" => self.pool(line, key, value),
             _ if key.starts_with("client_tls_") || key.starts_with("server_tls_") => self.tls(line, key, value),
             "server_connect_timeout" => self.parameter("connect_timeout", value),
             // Not needed if each client has its own connection to the database, which gets its parameters.
             "server_reset_query"
             | "server_reset_query_always"
-            | "max_prepared_statements"
             | "track_extra_parameters"
             | "ignore_startup_parameters" => {}
             _ => self.problem(line, key, why_not(key)),
         }
     }
 
+    /// A user with settings of its own.
+    fn user(&mut self, line: usize, name: &str, value: &str) {
+        let name = unquoted(name);
+        let Some(given) = parameters(value) else {
+            return self.problem(line, &name, "this is no list of settings");
+        };
+        for (key, value) in given {
+            match (key.as_str(), value.as_str()) {
+                ("pool_mode", "session" | "transaction" | "statement") => {
+                    self.pool_users.push(format!("{name}={value}"));
+                }
+                _ => self.problem(line, &name, &format!("Freshet has no setting {key} of users")),
+            }
+        }
+    }
+
     /// Limits of pools: numbers, and times in seconds.
     fn pool(&mut self, line: usize, key: &str, value: &str) {
-        let Ok(number) = value.parse::<u32>() else {
-            return self.problem(line, key, "this is no whole number");
-        };
-        match key {
-            "default_pool_size" => self.key("default_pool_size", number.to_string()),
-            "max_db_connections" => self.key("max_db_connections", number.to_string()),
-            "query_wait_timeout" => self.key("query_wait_timeout", quoted(&format!("{number}s"))),
-            "server_idle_timeout" => self.key("server_idle_timeout", quoted(&format!("{number}s"))),
-            _ => self.key("server_lifetime", quoted(&format!("{number}s"))),
+        match of_pool(key, value) {
+            Ok((key, value)) => self.key(key, value),
+            Err(why) => self.problem(line, key, why),
         }
     }
 
@@ -257,7 +282,7 @@ impl Import {
         for (key, value) in &self.keys {
             _ = writeln!(out, "{key} = {value}");
         }
-        for Database { name, aliases, parameters } in &self.databases {
+        for Database { name, aliases, parameters, keys } in &self.databases {
             _ = writeln!(out, "\n[[database]]\nname = {}", quoted(name));
             if !aliases.is_empty() {
                 let aliases: Vec<String> = aliases.iter().map(|alias| quoted(alias)).collect();
@@ -269,25 +294,50 @@ impl Import {
             let all: Parameters = self.common.iter().chain(parameters).map(|(k, v)| (k.clone(), v.clone())).collect();
             let all = all.iter().map(|(key, value)| format!("{key}={}", conninfo_value(value)));
             _ = writeln!(out, "upstream = {}", quoted(&all.collect::<Vec<_>>().join(" ")));
+            for (key, value) in keys {
+                _ = writeln!(out, "{key} = {value}");
+            }
         }
         out
     }
 }
 
+/// A setting of pools: a mode, a number, or a time in seconds. Err: why it has no counterpart.
+fn of_pool(key: &str, value: &str) -> Result<(&'static str, String), &'static str> {
+    if key == "pool_mode" {
+        let is_mode = ["session", "transaction", "statement"].contains(&value);
+        return if is_mode {
+            Ok(("pool", quoted(value)))
+        } else {
+            Err("the modes are session, transaction and statement")
+        };
+    }
+    let number: u32 = value.parse().map_err(|_| "this is no whole number")?;
+    let seconds = || quoted(&format!("{number}s"));
+    Ok(match key {
+        "default_pool_size" | "pool_size" => ("default_pool_size", number.to_string()),
+        "min_pool_size" => ("min_pool_size", number.to_string()),
+        "reserve_pool_size" | "reserve_pool" => ("reserve_pool_size", number.to_string()),
+        "max_client_conn" => ("max_client_conn", number.to_string()),
+        "max_db_connections" => ("max_db_connections", number.to_string()),
+        "max_prepared_statements" => ("max_prepared_statements", number.to_string()),
+        "reserve_pool_timeout" => ("reserve_pool_timeout", seconds()),
+        "query_wait_timeout" => ("query_wait_timeout", seconds()),
+        "server_idle_timeout" => ("server_idle_timeout", seconds()),
+        "server_lifetime" => ("server_lifetime", seconds()),
+        _ => return Err(NO_POOL),
+    })
+}
+
 fn why_not(key: &str) -> &'static str {
     match key {
-        "pool_mode" => "Freshet has the modes session and transaction",
-        "min_pool_size"
-        | "reserve_pool_size"
-        | "reserve_pool_timeout"
-        | "max_user_connections"
+        "max_user_connections"
         | "max_db_client_connections"
         | "max_user_client_connections"
         | "server_check_query"
         | "server_check_delay"
         | "server_round_robin"
         | "server_fast_close" => NO_POOL,
-        "max_client_conn" => "the limit of open files (ulimit -n, LimitNOFILE=) bounds the connections, two files each",
         "logfile" | "pidfile" | "user" | "syslog" | "syslog_ident" | "syslog_facility" => BY_THE_SERVICE_MANAGER,
         "verbose" | "log_connections" | "log_disconnections" | "log_pooler_errors" | "log_stats" | "stats_period" => {
             "see log, and http for metrics"
@@ -362,7 +412,8 @@ mod tests {
                        listen_port = 6543\nlisten_addr = *, ::1\nunix_socket_dir = /run/pgbouncer\nauth_type = scram-sha-256\n\
                        auth_file = /etc/pgbouncer/userlist.txt\nadmin_users = ops, dba\nclient_tls_sslmode = require\n\
                        client_tls_key_file = /k.pem\nclient_tls_cert_file = /c.pem\nserver_tls_sslmode = verify-full\n\
-                       server_tls_ca_file = /ca.pem\npool_mode = transaction\ndefault_pool_size = 7\nquery_wait_timeout = 9\nserver_connect_timeout = 5\n";
+                       server_tls_ca_file = /ca.pem\npool_mode = transaction\ndefault_pool_size = 7\nquery_wait_timeout = 9\nmax_prepared_statements = 50\nserver_connect_timeout = 5\n\
+                       min_pool_size = 2\nreserve_pool_size = 3\nreserve_pool_timeout = 4\nmax_client_conn = 100\n[users]\nreport = pool_mode=session\n";
 
     #[test]
     fn what_has_a_counterpart_is_a_key() {
@@ -373,14 +424,15 @@ mod tests {
             toml,
             "# From p.ini\n\
              admin_users = [\"ops\", \"dba\"]\ndefault_pool_size = 7\n\
-             listen = [\"0.0.0.0:6543\", \"[::1]:6543\", \"/run/pgbouncer\"]\npool = \"transaction\"\nquery_wait_timeout = \"9s\"\n\
+             listen = [\"0.0.0.0:6543\", \"[::1]:6543\", \"/run/pgbouncer\"]\nmax_client_conn = 100\nmax_prepared_statements = 50\nmin_pool_size = 2\npool = \"transaction\"\npool_users = [\"report=session\"]\nquery_wait_timeout = \"9s\"\n\
+             reserve_pool_size = 3\nreserve_pool_timeout = \"4s\"\n\
              tls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\ntls_required = true\nusers = \"/etc/pgbouncer/userlist.txt\"\n\n\
              [[database]]\nname = \"shop\"\n\
              upstream = \"connect_timeout=5 dbname=shop host=db.example.com password='it\\\\'s' port=5433 sslmode=verify-full \
              sslrootcert=/ca.pem user=app\"\n"
         );
         let entries = parse(Path::new("t"), &toml, &settings(&command())).expect("no fault");
-        assert_eq!(entries.entries.len(), 11);
+        assert_eq!(entries.entries.len(), 17);
     }
 
     #[test]
@@ -400,9 +452,9 @@ mod tests {
 
     #[test]
     fn what_has_none_is_named_with_its_line() {
-        let text = "[databases]\n* = host=h dbname=d\none = host=h dbname=uno pool_size=5\ntwo =\nbad\n[pgbouncer]\npool_mode = statement\n\
-                    max_client_conn = 100\nauth_type = hba\nlisten_addr = db.example.com\nserver_tls_ciphers = x\nfrobnicate = 1\n\
-                    [users]\nu = pool_mode=session\n";
+        let text = "[databases]\n* = host=h dbname=d\none = host=h dbname=uno pool_size=5 pool_mode=x\ntwo =\nbad\n[pgbouncer]\npool_mode = any\n\
+                    max_user_connections = 100\nauth_type = hba\nlisten_addr = db.example.com\nserver_tls_ciphers = x\nfrobnicate = 1\n\
+                    [users]\nu = max_user_connections=1\n";
         let import = import(text);
         let problems: Vec<String> = import.without_counterpart.iter().map(ToString::to_string).collect();
         let starts: Vec<String> =
@@ -411,10 +463,10 @@ mod tests {
             starts,
             [
                 "2: dbname",
-                "3: pool_size",
+                "3: pool_mode",
                 "5: bad",
                 "7: pool_mode",
-                "8: max_client_conn",
+                "8: max_user_connections",
                 "9: auth_type",
                 "10: listen_addr",
                 "11: server_tls_ciphers",
@@ -425,7 +477,10 @@ mod tests {
         let toml = import.to_toml("p.ini");
         assert!(toml.contains("# no counterpart: p.ini:12: frobnicate: Freshet has no such setting\n"), "{toml}");
         assert!(toml.contains("add user=") && toml.contains("name = \"one\"\n"), "{toml}");
-        assert!(toml.contains("upstream = \"dbname=uno host=h\"\n\n[[database]]\nname = \"two\"\n"), "{toml}");
+        assert!(
+            toml.contains("upstream = \"dbname=uno host=h\"\ndefault_pool_size = 5\n\n[[database]]\nname = \"two\"\n"),
+            "{toml}"
+        );
         assert!(parse(Path::new("t"), &toml, &settings(&command())).is_ok());
     }
 }

@@ -9,7 +9,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use freshet_proxy::{AccessError, AdminError, Console, Database, Databases, Family, NewCache, RuleTexts};
 
@@ -23,6 +22,7 @@ use crate::config::state_file;
 use crate::logging::{self, SetFilter};
 use crate::serve::databases::{Prepared, Served};
 use crate::serve::{ServeArgs, nanos};
+use crate::stop::Times;
 
 /// How a setting is set.
 #[derive(Clone, Copy)]
@@ -83,6 +83,7 @@ pub(crate) const RELOADED: &[(&str, Set)] = &[
             *database.shared().settings.stats_users.write().unwrap_or_else(PoisonError::into_inner) = users;
         }),
     ),
+    ("upgrade_grace", Set::Once(|_, _| {})),
     ("verify", Set::Each(|database, new| database.shared().verifier.set_rate(new.verify.0))),
 ];
 
@@ -116,7 +117,7 @@ pub(super) struct State {
     /// In the order of [`Running::databases`].
     databases: Vec<DatabaseConfig>,
     memory: u64,
-    drain_timeout: Duration,
+    times: Times,
     /// Number of rules.
     rules: usize,
     unexamined: Unexamined,
@@ -160,7 +161,7 @@ impl Running {
             after_restart: Vec::new(),
             databases: config.databases.clone(),
             memory: config.args.memory.0,
-            drain_timeout: config.args.drain_timeout.0,
+            times: config.args.times(),
             rules: config.rules.len(),
             unexamined,
         });
@@ -195,8 +196,16 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn drain_timeout(&self) -> Duration {
-        self.state().drain_timeout
+    /// After a handover, changes would be made in the wrong process.
+    pub(super) fn check_in_charge(&self) -> Result<(), String> {
+        if self.databases.is_retired() {
+            return Err("a new process has taken over from this one: connect again".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        self.state().times
     }
 
     /// Warns of rules that have matched nothing for a long time.
@@ -266,7 +275,7 @@ impl Running {
                 None => state.after_restart.push(now.clone()),
             }
         }
-        state.drain_timeout = new.args.drain_timeout.0;
+        state.times = new.args.times();
         self.take_list(state, new, prepared, &mut changes);
         self.take_databases(state, new, &mut changes);
         let rules = self.served.rules();
@@ -292,7 +301,7 @@ impl Running {
         self.served.take_rules(&new.rules);
         self.reach(prepared.added());
         let is_changed = was != is || prepared.added().next().is_some();
-        self.served.take(prepared, new, state.drain_timeout);
+        self.served.take(prepared, new, state.times.drain);
         if is_changed {
             changes.push(Change { key: TABLE.to_owned(), before: was, now: is, in_force: true });
         }
@@ -440,6 +449,7 @@ impl Console for Running {
     }
 
     fn reload(&self, user: &str) -> Result<Vec<[String; 4]>, String> {
+        self.check_in_charge()?;
         let changes =
             self.reload_settings(&format!("RELOAD by user \"{user}\"")).map_err(|faults| fault::lines(&faults))?;
         let failures: Vec<String> = self.reload_access().iter().map(ToString::to_string).collect();

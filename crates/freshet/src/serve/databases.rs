@@ -12,13 +12,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use freshet_proxy::postgres::Earlier;
 use freshet_proxy::{
-    Database, Databases, Family, ListenAddress, Listener, Member, RuleText, RuleTexts, Target, Workers, keep_memory,
+    Database, Databases, Family, Inherited, ListenAddress, Listener, Member, RuleText, RuleTexts, Target, Workers,
+    keep_memory,
 };
 use tokio::sync::watch;
 use tracing::Span;
 
 use crate::allocator::Start;
 use crate::config::{DatabaseConfig, Fault, Resolved};
+use crate::handover::PredecessorEnd;
 use crate::serve::instance::Instance;
 use crate::serve::kinds::{is_postgres, on_demand, takes};
 use crate::serve::life::{Life, end_strays, live};
@@ -64,6 +66,8 @@ pub(super) struct State {
     /// The entry for any database.
     pub(super) any: Option<DatabaseConfig>,
     pub(super) rules: RuleTexts,
+    /// No stream begins before it.
+    predecessor: PredecessorEnd,
 }
 
 /// The databases, while the program runs.
@@ -108,10 +112,10 @@ impl Served {
     }
 
     /// Listens, and prints the addresses.
-    pub(super) fn listen(&self, config: &Resolved) -> Result<Listener> {
+    pub(super) fn listen(&self, config: &Resolved, inherited: &mut Inherited) -> Result<Listener> {
         let databases = self.databases.databases();
         let all: Vec<_> = databases.iter().zip(&config.databases).collect();
-        let listener = Listener::bind(&self.targets(config, &all)?, &self.workers)?;
+        let listener = Listener::bind(&self.targets(config, &all)?, &self.workers, inherited)?;
         let addresses = listener.addresses()?;
         let mut stdout = std::io::stdout();
         for address in &addresses {
@@ -154,8 +158,9 @@ impl Served {
     }
 
     /// Starts the change streams and services of all databases.
-    pub(super) fn start(self: &Arc<Self>, config: &Resolved) {
+    pub(super) fn start(self: &Arc<Self>, config: &Resolved, predecessor: PredecessorEnd) {
         self.know(config);
+        self.state().predecessor = predecessor;
         for (database, config) in self.databases.databases().iter().zip(&config.databases) {
             self.begin(database, config, None);
         }
@@ -220,7 +225,8 @@ impl Served {
         let span = if is_alone { Span::none() } else { tracing::info_span!("database", name = database.name) };
         let (databases, drain_timeout) = (self.databases.clone(), config.args.drain_timeout.0);
         let of = database.clone();
-        let life = live((database.clone(), config.clone(), span), stopped, async move {
+        let predecessor = state.predecessor.clone();
+        let life = live((database.clone(), config.clone(), span), stopped, predecessor, async move {
             for mut ended in earlier {
                 let _ = ended.wait_for(|ended| *ended).await;
             }
@@ -265,7 +271,8 @@ impl Served {
             return Err(first.fault("upstream", &why));
         }
         let pairs: Vec<_> = added.iter().map(|(database, config)| (database, config)).collect();
-        let bind = || anyhow::Ok(Listener::bind(&self.targets(new, &pairs)?, &self.workers)?);
+        let bind =
+            || anyhow::Ok(Listener::bind(&self.targets(new, &pairs)?, &self.workers, &mut Inherited::default())?);
         let place = added.last().map_or(first, |(_, config)| config);
         let listener =
             if added.is_empty() { None } else { Some(bind().map_err(|error| place.fault("listen", &error))?) };

@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use tracing::Span;
 
 use crate::config::DatabaseConfig;
+use crate::handover::PredecessorEnd;
 use crate::serve::kinds::{on_demand, upstream};
 use crate::serve::{Following, mysql, postgres};
 
@@ -57,10 +58,12 @@ pub(super) async fn end_strays(
     }
 }
 
-/// Runs the services and the stream of a database until it is stopped. `begins` is what must have ended before.
+/// Runs the services and the stream of a database until it is stopped. `begins` is what must have ended before, `predecessor` what must have ended before
+/// the stream begins.
 pub(super) async fn live(
     (database, config, span): (Database, DatabaseConfig, Span),
     mut stopped: watch::Receiver<bool>,
+    predecessor: PredecessorEnd,
     begins: impl Future<Output = ()>,
 ) {
     tokio::select! {
@@ -76,8 +79,8 @@ pub(super) async fn live(
     let watched = shared.clone();
     shared.tasks.spawn(async move { watched.scheduling_delay.watch().await });
     let Following { control, follower } = match &database.family {
-        Family::MySql(mysql) => mysql::start_services(mysql, &span),
-        Family::Postgres(pg) => postgres::start_services(pg, &config.args, &span),
+        Family::MySql(mysql) => mysql::start_services(mysql, &span, predecessor),
+        Family::Postgres(pg) => postgres::start_services(pg, &config.args, &span, predecessor),
     };
     // An error means that the program ends.
     let _ = stopped.wait_for(|stop| *stop).await;

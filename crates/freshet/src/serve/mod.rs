@@ -17,27 +17,30 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use freshet_cache::{Cache, Limits};
 use freshet_net::conninfo::Secret;
 use freshet_net::mysql::Upstream;
-use freshet_proxy::{Clock, Keep, ListenAddress, ServerIdentity, Settings, Shared};
+use freshet_proxy::{Clock, Inherited, Keep, ListenAddress, ServerIdentity, Settings, Shared};
 use freshet_replication::{Control, Identity, SlotName};
 use freshet_types::{Commit, Dialect, Lsn, Nanos};
 use freshet_units::{MemorySize, Share, Span};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::access::AccessArgs;
 use crate::allocator::Start;
 use crate::config::{Resolved, Running};
 use crate::faults::FaultArgs;
+use crate::handover::{Handover, Predecessor, PredecessorEnd};
 use crate::logging::SetFilter;
 use crate::notify::{SERVING, ServiceManager};
 use crate::otlp::OtlpArgs;
 use crate::pool::PoolArgs;
 use crate::serve::databases::Served;
 use crate::serve::instance::Instance;
-use crate::web::WebArgs;
-use crate::{logging, otlp, stop, web};
+use crate::stop::Times;
+use crate::web::{Web, WebArgs};
+use crate::{exit, logging, otlp, stop};
 
 /// Options of `freshet serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -85,6 +88,10 @@ pub(crate) struct ServeArgs {
     /// After SIGTERM, how long sessions may take to end their transactions
     #[arg(long, default_value = "30s")]
     pub(crate) drain_timeout: Span,
+    /// After SIGUSR2, by which a new process takes over, how long the sessions of the old one go on before they are ended
+    /// as after SIGTERM. Nothing is cached until they have ended
+    #[arg(long, default_value = "5s")]
+    pub(crate) upgrade_grace: Span,
     /// Name of the publication that Freshet maintains
     #[arg(long, default_value = "freshet")]
     pub(crate) publication: String,
@@ -180,9 +187,16 @@ struct Following {
     follower: tokio::task::JoinHandle<()>,
 }
 
-/// Serves until SIGINT, or until the drain after SIGTERM is complete.
-pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: SetFilter) -> Result<()> {
+/// Serves until SIGINT, until the drain after SIGTERM is complete, or until another process has taken over.
+pub(crate) async fn run(
+    arguments: Vec<OsString>,
+    config: Resolved,
+    set_filter: SetFilter,
+    (predecessor, mut inherited): (Option<Predecessor>, Inherited),
+) -> Result<()> {
     let start = Start::now();
+    // A signal that comes too early must not end the process.
+    let requests = signal(SignalKind::user_defined2())?;
     let served = Served::open(&config)?;
     let databases = served.databases.clone();
     let query_log = databases.query_log();
@@ -190,22 +204,39 @@ pub(crate) async fn run(arguments: Vec<OsString>, config: Resolved, set_filter: 
         query_log.start(path.clone()).with_context(|| format!("{} cannot be written (--query-log)", path.display()))?;
         query_log.set(nanos(config.args.query_log_min_duration), config.args.query_log_sample.0);
     }
-    let running = Running::start(arguments, &config, served.clone(), set_filter);
-    let listener = served.listen(&config)?;
-    if let Some(http) = web::bind(&config.args.web, databases.clone()).await? {
+    let running = Running::start(arguments.clone(), &config, served.clone(), set_filter);
+    let listener = served.listen(&config, &mut inherited)?;
+    let web = Web::bind(&config.args.web, &mut inherited)?;
+    if let Some(web) = &web {
         let mut stdout = std::io::stdout();
-        writeln!(stdout, "http on {http}")?;
+        writeln!(stdout, "http on {}", web.bound()?)?;
         stdout.flush()?;
     }
-    served.start(&config);
-    let manager = ServiceManager::of_environment();
-    tokio::spawn(config.args.access.clone().watch(running.clone(), manager.clone()));
-    served.start_memory(start);
     let exporter = otlp::start(&config.args.otlp, &databases)?;
+    let predecessor = match predecessor {
+        Some(predecessor) => predecessor.take_over(inherited).await?,
+        None => PredecessorEnd::default(),
+    };
+    served.start(&config, predecessor.clone());
+    let manager = ServiceManager::of_environment();
+    let watch = tokio::spawn(config.args.access.clone().watch(running.clone(), manager.clone()));
+    served.start_memory(start);
     listener.run();
+    if let Some(web) = &web {
+        web.run(&config.args.web, databases.clone())?;
+    }
     manager.ready(SERVING);
     tokio::spawn(manager.clone().keep_alive(served.workers.clone()));
-    stop::until_stopped(&databases, &manager, || running.drain_timeout()).await?;
+    let handover = Handover {
+        requests,
+        arguments,
+        workers: served.workers.clone(),
+        web,
+        watch: watch.abort_handle(),
+        predecessor,
+    };
+    let times = || running.times();
+    stop::until_stopped(&databases, &manager, times, handover).await?;
     if let Some(exporter) = exporter {
         exporter.finish().await;
     }
@@ -235,7 +266,8 @@ impl ServeArgs {
     /// The password from its file.
     fn upstream_password(&self) -> Result<Option<Secret>> {
         let Some(path) = &self.upstream_password_file else { return Ok(None) };
-        let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| anyhow!("{} cannot be read: {}", path.display(), exit::unreadable(&error)))?;
         let password = text.trim_end_matches(['\r', '\n']);
         ensure!(!password.is_empty(), "{} is empty", path.display());
         Ok(Some(Secret::new(password.to_owned())))
@@ -254,6 +286,10 @@ impl ServeArgs {
             upstream.map(|upstream| upstream.conninfo().database.clone())
         };
         name.unwrap_or_else(|| "*".to_owned())
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        Times { drain: self.drain_timeout.0, grace: self.upgrade_grace.0 }
     }
 
     fn workers(&self) -> usize {

@@ -8,9 +8,11 @@ use freshet_proxy::mysql::{MySql, MySqlSettings, service};
 use freshet_replication::mysql::{FollowerConfig, Schemas, follow};
 use freshet_replication::{Control, Identity, Sink};
 use freshet_types::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
+use futures_util::FutureExt as _;
 use tracing::{Instrument as _, Span};
 
 use crate::config::DatabaseConfig;
+use crate::handover::PredecessorEnd;
 use crate::serve::instance::Instance;
 use crate::serve::{Following, advance, apply, disconnected, ring, server_identity, suspended};
 
@@ -34,12 +36,14 @@ pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<M
 }
 
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.
-pub(super) fn start_services(mysql: &Arc<MySql>, span: &Span) -> Following {
+pub(super) fn start_services(mysql: &Arc<MySql>, span: &Span, predecessor: PredecessorEnd) -> Following {
     let control = Arc::new(Control::new());
     service::start(mysql);
     let config = FollowerConfig::new(mysql.own.upstream.clone(), Arc::new(Columns { mysql: mysql.clone() }));
     let sink = Arc::new(Changes { mysql: mysql.clone() });
-    let follower = tokio::spawn(follow(config, sink, control.clone()).instrument(span.clone()));
+    let (begins, follows) =
+        (predecessor.come((**mysql).clone(), control.clone()), follow(config, sink, control.clone()));
+    let follower = tokio::spawn(begins.then(|()| follows).instrument(span.clone()));
     mysql.tasks.spawn(ring((**mysql).clone(), control.clone()));
     Following { control, follower }
 }

@@ -9,9 +9,11 @@ use freshet_net::{Conninfo, Upstream};
 use freshet_proxy::postgres::{OnDemand, Pg, PgSettings, service};
 use freshet_replication::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
 use freshet_types::{Commit, Dialect, Epoch, Lsn};
+use futures_util::FutureExt as _;
 use tracing::{Instrument as _, Span};
 
 use crate::config::DatabaseConfig;
+use crate::handover::PredecessorEnd;
 use crate::serve::instance::Instance;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
@@ -66,13 +68,13 @@ pub(super) fn start_on_demand(pg: &Arc<Pg>, on_demand: &Arc<OnDemand>) {
 }
 
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.
-pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span) -> Following {
+pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span, predecessor: PredecessorEnd) -> Following {
     let control = Arc::new(Control::new());
     pg.tasks.spawn(service::keep_lease(pg.clone()));
     pg.tasks.spawn(service::watch_catalog(pg.clone()));
     pg.tasks.spawn(service::publish_tables(pg.clone()));
     pg.tasks.spawn(service::look_up_users(pg.clone()));
-    pg.tasks.spawn(service::close_idle_connections(pg.clone()));
+    pg.tasks.spawn(service::tend_pools(pg.clone()));
     pg.tasks.spawn(service::refresh_entries(pg.clone()));
     service::run_key_queries(pg);
     let config = FollowerConfig {
@@ -86,8 +88,11 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span) -> Fol
         ..FollowerConfig::new(pg.own.upstream.clone())
     };
     let sink = Arc::new(Changes { pg: pg.clone() });
-    let follower = tokio::spawn(freshet_replication::follow(config, sink, control.clone()).instrument(span.clone()));
+    let (begins, follows) =
+        (predecessor.come((**pg).clone(), control.clone()), freshet_replication::follow(config, sink, control.clone()));
+    let follower = tokio::spawn(begins.then(|()| follows).instrument(span.clone()));
     pg.tasks.spawn(service::watch_failover(pg.clone()));
+    service::watch_servers(pg);
     pg.tasks.spawn(ring((**pg).clone(), control.clone()));
     Following { control, follower }
 }

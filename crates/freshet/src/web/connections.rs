@@ -16,6 +16,7 @@ use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::access::Access;
@@ -72,15 +73,15 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Accepts connections in the background.
-    pub(super) fn of(listener: TcpListener, address: SocketAddr, access: Arc<Access>) -> Self {
+    /// Accepts connections in the background, until that task is aborted.
+    pub(super) fn of(listener: Arc<TcpListener>, address: SocketAddr, access: Arc<Access>) -> (Self, AbortHandle) {
         let (sender, ready) = mpsc::channel(CONNECTIONS_MAX);
-        tokio::spawn(accept_all(listener, access, sender));
-        Self { address, ready }
+        let accepting = tokio::spawn(accept_all(listener, access, sender));
+        (Self { address, ready }, accepting.abort_handle())
     }
 }
 
-async fn accept_all(listener: TcpListener, access: Arc<Access>, ready: mpsc::Sender<(Connection, SocketAddr)>) {
+async fn accept_all(listener: Arc<TcpListener>, access: Arc<Access>, ready: mpsc::Sender<(Connection, SocketAddr)>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut addresses = Addresses::default();
     while let Ok(of_all) = places.clone().acquire_owned().await {
@@ -127,7 +128,7 @@ impl Listener for Connections {
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         match self.ready.recv().await {
             Some(accepted) => accepted,
-            // The accepting task has ended with the program.
+            // The accepting task has ended.
             None => std::future::pending().await,
         }
     }

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use freshet_proxy::Database;
 use serde_json::{Value, json};
 
+use crate::handover::WAITING;
+
 /// The findings about these databases, the most serious first. Empty if all is well. If there are several databases, each finding begins with the
 /// name.
 pub(super) fn health(all: &[Database]) -> Vec<Value> {
@@ -56,6 +58,9 @@ fn next_step(why: &str) -> &'static str {
     match why {
         "the change stream is being set up" => {
             "This takes a few seconds after a start. If it lasts, run `freshet check`: it names what the database lacks."
+        }
+        WAITING => {
+            "This ends with these sessions, or after --upgrade-grace and --drain-timeout. Then results are cached."
         }
         "the change stream is late" => {
             "See whether the database, the network or this machine is overloaded. Caching resumes by itself."

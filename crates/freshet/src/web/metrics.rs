@@ -54,7 +54,9 @@ pub(crate) fn figures(databases: &Databases) -> Result<Writer, fmt::Error> {
     for Database { name, family, .. } in databases.databases().iter() {
         out.begin(Some((name, family)));
         FiguresOfOne { shared: family.shared().clone() }.collect(&mut out)?;
-        out.users("freshet_user_sessions", "Sessions open, by user", family.sessions_by_user(USERS_MAX))?;
+        let by_user = family.sessions_by_user(USERS_MAX).into_iter();
+        out.gauges(("freshet_user_sessions", "Sessions open, by user"), "user", by_user)?;
+        out.pins(&family.pins())?;
     }
     out.begin(None);
     logs(databases, &mut out)?;
@@ -110,7 +112,6 @@ impl FiguresOfOne {
         )?;
         out.counter("freshet_fills", "Statements answered by the database, to be cached", metrics.fills())?;
         out.passed(&self.shared)?;
-        out.pins(&self.shared)?;
         out.rule_matches(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         pools(&self.shared, out)?;

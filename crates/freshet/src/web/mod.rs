@@ -12,13 +12,17 @@ mod probes;
 mod sampler;
 mod status;
 
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use axum::routing::get;
 use axum::{Router, middleware};
-use freshet_proxy::Databases;
+use freshet_proxy::{Databases, Inherited};
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 
 use access::Access;
 pub(crate) use args::WebArgs;
@@ -31,25 +35,70 @@ pub(crate) fn try_out(args: &WebArgs) -> Result<()> {
     Access::load(args).map(drop)
 }
 
-/// Binds the address, if one is set, and serves in the background. Returns the bound address.
-pub(crate) async fn bind(args: &WebArgs, databases: Arc<Databases>) -> Result<Option<SocketAddr>> {
-    let Some(address) = args.http else { return Ok(None) };
-    let access = Arc::new(Access::load(args)?);
-    let listener =
-        tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--http)"))?;
-    let bound = listener.local_addr()?;
-    let router = router(&databases);
-    let status = Arc::new(Status::new(databases, args.price.clone()));
-    tokio::spawn(status.sampler.clone().run());
-    let router = router.merge(dashboard(status)).layer(middleware::from_fn_with_state(access.clone(), access::guard));
-    tokio::spawn(access.clone().watch());
-    let connections = Connections::of(listener, bound, access);
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(connections, router).await {
-            tracing::error!(%error, "the web endpoints have ended");
+/// The endpoints, while the program runs.
+pub(crate) struct Web {
+    listener: Arc<TcpListener>,
+    /// As it was configured.
+    address: SocketAddr,
+    access: Arc<Access>,
+    accepting: OnceLock<AbortHandle>,
+}
+
+impl Web {
+    /// Takes the inherited socket of the address, or binds it, if one is set.
+    pub(crate) fn bind(args: &WebArgs, inherited: &mut Inherited) -> Result<Option<Self>> {
+        let Some(address) = args.http else { return Ok(None) };
+        let access = Arc::new(Access::load(args)?);
+        let listener: std::net::TcpListener = match inherited.take(&name(address)) {
+            Some(socket) => socket.into(),
+            None => {
+                std::net::TcpListener::bind(address).with_context(|| format!("cannot listen on {address} (--http)"))?
+            }
+        };
+        listener.set_nonblocking(true)?;
+        let listener = Arc::new(TcpListener::from_std(listener)?);
+        Ok(Some(Self { listener, address, access, accepting: OnceLock::new() }))
+    }
+
+    /// The bound address.
+    pub(crate) fn bound(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves in the background.
+    pub(crate) fn run(&self, args: &WebArgs, databases: Arc<Databases>) -> io::Result<()> {
+        let router = router(&databases);
+        let status = Arc::new(Status::new(databases, args.price.clone()));
+        tokio::spawn(status.sampler.clone().run());
+        let guard = middleware::from_fn_with_state(self.access.clone(), access::guard);
+        let router = router.merge(dashboard(status)).layer(guard);
+        tokio::spawn(self.access.clone().watch());
+        let (connections, accepting) = Connections::of(self.listener.clone(), self.bound()?, self.access.clone());
+        self.accepting.get_or_init(|| accepting);
+        tokio::spawn(async move {
+            if let Err(error) = axum::serve(connections, router).await {
+                tracing::error!(%error, "the web endpoints have ended");
+            }
+        });
+        Ok(())
+    }
+
+    /// A second descriptor of the socket, for another process, and the socket's name there.
+    pub(crate) fn duplicate(&self) -> io::Result<(String, OwnedFd)> {
+        Ok((name(self.address), self.listener.as_fd().try_clone_to_owned()?))
+    }
+
+    /// Accepts no connections any more.
+    pub(crate) fn stop(&self) {
+        if let Some(accepting) = self.accepting.get() {
+            accepting.abort();
         }
-    });
-    Ok(Some(bound))
+    }
+}
+
+/// The name of the socket among those that another process takes over.
+fn name(address: SocketAddr) -> String {
+    format!("http {address}")
 }
 
 fn router(databases: &Arc<Databases>) -> Router {

@@ -238,6 +238,8 @@ fn one_session(database: &str, protocol: &str, session: &SessionReport) -> Value
         "digest": running.and_then(|running| running.digest.as_deref()),
         "query": running.and_then(|running| running.query.as_deref()),
         "running_seconds": running.map(|running| running.lasts.as_secs_f64()),
+        "pin": session.pin.map(|(reason, _)| reason),
+        "pin_seconds": session.pin.map(|(_, lasts)| lasts.as_secs_f64()),
     })
 }
 

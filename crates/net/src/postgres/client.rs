@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::error::{ConnectError, Error, ServerError};
 use super::frames::{Frames, MESSAGE_BYTES_MAX, frame};
-use super::login::{LoggedIn, Purpose, login, parameter_status};
+use super::login::{LoggedIn, Purpose, login, login_at, parameter_status};
 use super::open::send_cancel;
 use crate::Upstream;
 
@@ -95,6 +95,16 @@ impl Client {
     /// Connects and logs in to the first host that fits, within the connect time-out for each.
     pub async fn connect(upstream: &Arc<Upstream>, purpose: Purpose) -> Result<Self, ConnectError> {
         let (frames, login) = login(upstream, purpose).await?;
+        Self::logged_in(upstream, frames, login).await
+    }
+
+    /// Connects and logs in to this host, whatever it is, within the connect time-out.
+    pub async fn connect_to(upstream: &Arc<Upstream>, host: usize) -> Result<Self, ConnectError> {
+        let (frames, login) = login_at(upstream, host, Purpose::Sql).await?;
+        Self::logged_in(upstream, frames, login).await
+    }
+
+    async fn logged_in(upstream: &Arc<Upstream>, frames: Frames, login: LoggedIn) -> Result<Self, ConnectError> {
         let mut client = Self {
             upstream: upstream.clone(),
             frames,

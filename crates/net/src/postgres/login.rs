@@ -154,10 +154,8 @@ pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Fram
         _ => &[wanted],
     };
     for wanted in rounds {
-        for host in 0..upstream.conninfo().hosts.len() {
-            let limit = upstream.conninfo().connect_timeout;
-            let login = timeout(limit, login_host(upstream, host, purpose, *wanted)).await;
-            match login.unwrap_or(Err(ConnectError::Timeout(limit))) {
+        for host in upstream.candidates() {
+            match login_in_time(upstream, host, purpose, *wanted).await {
                 Ok(done) => {
                     upstream.choose(host);
                     return Ok(done);
@@ -171,7 +169,27 @@ pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Fram
             }
         }
     }
-    Err(last.unwrap_or_else(|| ConnectError::Tcp(std::io::ErrorKind::NotFound.into())))
+    Err(last.unwrap_or_else(|| ConnectError::NotWanted(upstream.to_string())))
+}
+
+/// Opens a service connection to this host, whatever it is.
+pub(super) async fn login_at(
+    upstream: &Upstream,
+    host: usize,
+    purpose: Purpose,
+) -> Result<(Frames, LoggedIn), ConnectError> {
+    login_in_time(upstream, host, purpose, TargetSessionAttrs::Any).await
+}
+
+async fn login_in_time(
+    upstream: &Upstream,
+    host: usize,
+    purpose: Purpose,
+    wanted: TargetSessionAttrs,
+) -> Result<(Frames, LoggedIn), ConnectError> {
+    let limit = upstream.conninfo().connect_timeout;
+    let login = timeout(limit, login_host(upstream, host, purpose, wanted)).await;
+    login.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
 /// As in libpq, a host that refuses the login ends the search, unless it only cannot take connections now.

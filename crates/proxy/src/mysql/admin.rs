@@ -40,7 +40,7 @@ pub(crate) fn is_answered(mysql: &MySql, who: &Who<'_>, admin: &Result<Admin, St
 }
 
 fn table(
-    shared: &Shared,
+    shared: &MySql,
     asker: &Asker<'_>,
     admin: &Result<Admin, String>,
 ) -> Result<Table, (u16, &'static str, String)> {
@@ -54,7 +54,12 @@ fn table(
         let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).collect();
         return Ok(Table { columns: admin::columns(admin), rows });
     }
-    admin::answer(shared, asker, admin).map_err(|AdminError { sqlstate, message }| match sqlstate {
+    let answered = match admin {
+        Ok(Admin::Pause(on)) => admin::check_admin(shared, asker).map(|()| pause(shared, asker, *on)),
+        Ok(Admin::Reconnect) => admin::check_admin(shared, asker).map(|()| reconnect(shared, asker)),
+        admin => admin::answer(shared, asker, admin),
+    };
+    answered.map_err(|AdminError { sqlstate, message }| match sqlstate {
         // ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_PARSE_ERROR
         "42501" => (1227, "42000", message),
         // ER_UNKNOWN_ERROR
@@ -70,6 +75,30 @@ fn table(
         "58030" => (1026, "HY000", message),
         _ => (1064, "42000", message),
     })
+}
+
+/// PAUSE and RESUME of this server. The answer does not wait for the sessions to come to rest.
+fn pause(mysql: &MySql, asker: &Asker<'_>, on: bool) -> Table {
+    tracing::info!("user \"{}\": FRESHET {}", asker.who.user, if on { "PAUSE" } else { "RESUME" });
+    if on {
+        mysql.sessions.pauses.begin(None);
+    } else {
+        mysql.sessions.pauses.end(None);
+    }
+    mysql.sessions.follow_pauses(None);
+    if on {
+        mysql.pools.reconnect(None);
+    }
+    let word = if on { "on" } else { "off" };
+    let unfinished = mysql.sessions.unfinished();
+    admin::table_of_pairs(vec![("pause", word.to_owned()), ("sessions_not_at_rest", unfinished.to_string())])
+}
+
+/// Closes server connections that sessions share, each as soon as no session has it.
+fn reconnect(mysql: &MySql, asker: &Asker<'_>) -> Table {
+    tracing::info!("user \"{}\": FRESHET RECONNECT", asker.who.user);
+    mysql.pools.reconnect(None);
+    admin::table_of_pairs(vec![("reconnect", "on".to_owned())])
 }
 
 fn counters(shared: &Shared) -> Vec<(&'static str, String)> {

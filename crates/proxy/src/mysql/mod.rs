@@ -25,8 +25,8 @@ pub use crate::mysql::ends::Ends;
 use crate::mysql::kills::Kills;
 use crate::mysql::login::Access;
 use crate::mysql::service::Redefinitions;
-use crate::mysql::session::ServerConnection;
-use crate::pool::Pools;
+use crate::mysql::session::{PooledLogin, ServerConnection};
+use crate::pool::{Logins, Pools};
 use crate::server::access::{AccessError, AccessRules, AccessSettings};
 use crate::server::sessions::Sessions;
 use crate::shared::Shared;
@@ -55,6 +55,8 @@ pub struct MySql {
     pub(crate) sessions: Sessions,
     /// The connections that sessions share.
     pub(crate) pools: Arc<Pools<ServerConnection>>,
+    /// Of the clients that share them.
+    pub(crate) logins: Logins<PooledLogin>,
     /// MariaDB: a session that shares connections has asked for `@@last_gtid`.
     pub(crate) reads_last_gtid: AtomicBool,
     /// The numbers by which clients kill sessions that share connections.
@@ -79,7 +81,7 @@ impl MySql {
     /// Reads the files that the settings name.
     pub fn new(base: Arc<Shared>, own: MySqlSettings, rules: Arc<AccessRules>) -> Result<Self, AccessError> {
         let access = Access::new(&own.access, rules)?;
-        let pools = Arc::new(Pools::new(base.settings.pool, base.pool_figures.clone()));
+        let pools = Arc::new(Pools::new(base.settings.pool.clone(), base.pool_figures.clone()));
         Ok(Self {
             own,
             base,
@@ -88,6 +90,7 @@ impl MySql {
             access,
             sessions: Sessions::default(),
             pools,
+            logins: Logins::default(),
             reads_last_gtid: AtomicBool::new(false),
             kills: Kills::default(),
             started: SystemTime::now(),

@@ -1,22 +1,37 @@
 //! The right to have one connection.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
 use crate::pool::{Group, PoolKey, Pools};
 
+/// Connections that were opened since the last RECONNECT. Each of them has a clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Generation(Arc<()>);
+
+impl Generation {
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<()> {
+        Arc::downgrade(&self.0)
+    }
+}
+
 /// What is known of a connection while it is idle.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) group: Group,
+    pub(super) generation: Generation,
     pub(super) born: Instant,
 }
 
 impl Terms {
-    pub(super) fn new(group: Group) -> Self {
-        Self { group, born: Instant::now() }
+    pub(super) fn new(group: Group, generation: Generation) -> Self {
+        Self { group, generation, born: Instant::now() }
     }
 }
 
@@ -46,7 +61,8 @@ impl<C> Lease<C> {
     /// The connection that was in it was of no use, and the caller opens another one in its place.
     pub(crate) fn renew(&mut self) {
         if let Some(inner) = &mut self.inner {
-            inner.terms.born = Instant::now();
+            let generation = inner.pools.generation(&inner.key);
+            inner.terms = Terms::new(inner.terms.group.clone(), generation);
         }
     }
 

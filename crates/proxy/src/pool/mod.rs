@@ -6,13 +6,17 @@
 //! **Places.** A [`Lease`] is the right to have one connection. It counts from before the connection is opened until it is closed, so the limits hold
 //! while connections are being opened, too. A lease that is dropped gives back what it has: its connection if nobody has taken that out, or its place.
 //!
-//! **The queue.** Who finds neither connection nor place waits. Places go to who waits longest in the pool where one came free. Where only the limit
-//! over all pools holds sessions back, the pool with the fewest connections is first, so no user keeps the others out. A waiter that vanishes leaves
-//! the queue. What was handed to it in the same moment goes to the next.
+//! **The queue.** Who finds neither connection nor place waits. Connections and places go to who waits longest in the pool where one came free. Where only
+//! the limit over all pools holds sessions back, the pool with the fewest connections is first, and a pool with two more than another gives one up to
+//! it, so no user keeps the others out. A waiter that vanishes leaves the queue. What was handed to it in the same moment goes to the next.
+//!
+//! **The reserve.** A pool has a few more places for those who have waited for a while. **The minimum.** As long as a pool has clients, idle connections
+//! stay that it needs for its minimum, and a service opens those that are missing.
 //!
 //! The type of connections is the database family's. An idle connection belongs to no thread.
 
 mod lease;
+mod logins;
 mod queue;
 mod settings;
 #[cfg(test)]
@@ -20,15 +24,16 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::pool::lease::Terms;
+use crate::pool::lease::{Generation, Terms};
 use crate::pool::queue::{Queue, Queued};
 
 pub(crate) use crate::pool::lease::Lease;
+pub(crate) use crate::pool::logins::Logins;
 pub use crate::pool::settings::{PoolMode, PoolSettings};
 
 /// Whose connections a pool has.
@@ -36,6 +41,13 @@ pub use crate::pool::settings::{PoolMode, PoolSettings};
 pub(crate) struct PoolKey {
     pub(crate) database: String,
     pub(crate) user: String,
+}
+
+impl PoolKey {
+    /// Whether it is of this database; None: any.
+    fn is_of(&self, database: Option<&str>) -> bool {
+        database.is_none_or(|database| database == self.database)
+    }
 }
 
 /// What connections of one group have in common: the start-up parameters.
@@ -60,15 +72,24 @@ struct Pool<C> {
     /// The one that was used last is last.
     idle: Vec<Idle<C>>,
     queue: Queue<C>,
+    generation: Generation,
+    /// Of earlier generations, whose connections are closed once their sessions give them back.
+    earlier: Vec<Weak<()>>,
 }
 
 impl<C> Default for Pool<C> {
     fn default() -> Self {
-        Self { open: 0, idle: Vec::new(), queue: Queue::default() }
+        let (generation, earlier) = Default::default();
+        Self { open: 0, idle: Vec::new(), queue: Queue::default(), generation, earlier }
     }
 }
 
 impl<C> Pool<C> {
+    /// Whether the connection must not be used again.
+    fn is_over(&self, terms: &Terms, settings: &PoolSettings) -> bool {
+        settings.is_too_old(terms) || !terms.generation.is(&self.generation)
+    }
+
     /// Takes the idle connection of this group that was used last.
     fn take_idle(&mut self, group: &Group) -> Option<Idle<C>> {
         let at = self.idle.iter().rposition(|idle| idle.terms.group == *group)?;
@@ -161,15 +182,45 @@ impl<C> Pools<C> {
             Asked::Waits(queued) => queued,
         };
         let since = Instant::now();
+        let turn = self.turn(key, queued);
         let waited = match self.settings.wait_timeout {
-            Some(limit) => timeout(limit, queued.turn()).await.ok().flatten(),
-            None => queued.turn().await,
+            Some(limit) => timeout(limit, turn).await.ok().flatten(),
+            None => turn.await,
         };
         self.figures.waits.fetch_add(1, Relaxed);
         self.figures.waited.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
         let counter = if waited.is_some() { &self.figures.check_outs } else { &self.figures.timeouts };
         counter.fetch_add(1, Relaxed);
         waited.ok_or(WaitTimeout)
+    }
+
+    /// Waits for its turn. After a while the pool's reserve is opened for those who wait.
+    async fn turn(self: &Arc<Self>, key: &Arc<PoolKey>, queued: Queued<C>) -> Option<Lease<C>> {
+        let mut turn = std::pin::pin!(queued.turn());
+        if let Some(reserve_timeout) = self.settings.reserve_timeout.filter(|_| self.settings.reserve > 0) {
+            if let Ok(lease) = timeout(reserve_timeout, &mut turn).await {
+                return lease;
+            }
+            self.open_reserve(key);
+        }
+        turn.await
+    }
+
+    /// Somebody has waited for long in this pool.
+    fn open_reserve(self: &Arc<Self>, key: &Arc<PoolKey>) {
+        let mut closed = Vec::new();
+        let inside = &mut *self.inside();
+        let is_short = |pool: &Pool<C>| !pool.queue.is_empty() && pool.open < self.most(pool);
+        if inside.pools.get(key).is_some_and(is_short) && self.make_place(inside, key, &mut closed) {
+            self.serve_place(inside, key);
+        }
+    }
+
+    /// The most connections that a pool may have now.
+    fn most(&self, pool: &Pool<C>) -> usize {
+        let PoolSettings { size, reserve, reserve_timeout, .. } = self.settings;
+        let is_late = reserve_timeout.is_some_and(|after| pool.queue.longest_wait() >= after);
+        if is_late { size + reserve } else { size }
     }
 
     fn ask(self: &Arc<Self>, key: &Arc<PoolKey>, group: &Group) -> Asked<C> {
@@ -200,25 +251,33 @@ impl<C> Pools<C> {
             return None;
         }
         while let Some(Idle { terms, connection, .. }) = pool.take_idle(group) {
-            if !self.settings.is_too_old(&terms) {
+            if !pool.is_over(&terms, &self.settings) {
                 return Some(Lease::of(self.clone(), key.clone(), terms, Some(connection)));
             }
             closed.push(connection);
             pool.open -= 1;
             inside.open -= 1;
         }
-        self.make_place(inside, key, closed).then(|| self.place(key, group.clone()))
+        self.make_place(inside, key, closed).then(|| {
+            let generation = inside.pools.get(key).map(|pool| pool.generation.clone()).unwrap_or_default();
+            self.place(key, Terms::new(group.clone(), generation))
+        })
     }
 
-    fn place(self: &Arc<Self>, key: &Arc<PoolKey>, group: Group) -> Lease<C> {
-        Lease::of(self.clone(), key.clone(), Terms::new(group), None)
+    fn place(self: &Arc<Self>, key: &Arc<PoolKey>, terms: Terms) -> Lease<C> {
+        Lease::of(self.clone(), key.clone(), terms, None)
+    }
+
+    /// That of a new connection.
+    fn generation(&self, key: &PoolKey) -> Generation {
+        self.inside().pools.get(key).map(|pool| pool.generation.clone()).unwrap_or_default()
     }
 
     /// Counts one more connection of this pool; false: no limit allows it, not even if an idle one is closed.
     fn make_place(&self, inside: &mut Inside<C>, key: &Arc<PoolKey>, closed: &mut Vec<C>) -> bool {
         let Inside { pools, open, .. } = inside;
         let pool = pools.entry(key.clone()).or_default();
-        let is_full = pool.open >= self.settings.size;
+        let is_full = pool.open >= self.most(pool);
         if is_full || self.settings.size_in_all.is_some_and(|most| *open >= most) {
             // The one that is idle longest: of this pool, of another group; or of any pool.
             let of = pools.iter_mut().filter(|(other, pool)| !pool.idle.is_empty() && (!is_full || *other == key));
@@ -237,17 +296,29 @@ impl<C> Pools<C> {
     fn came_back(self: &Arc<Self>, key: &Arc<PoolKey>, terms: Terms, connection: C) {
         let mut closed = Vec::new();
         let inside = &mut *self.inside();
-        let Some(pool) = inside.pools.get_mut(key) else { return };
+        let Some(pool) = inside.pools.get(key) else { return };
         let is_wanted = pool.queue.first().is_none_or(|group| *group == terms.group);
-        if self.settings.is_too_old(&terms) || !is_wanted {
+        if pool.is_over(&terms, &self.settings) || !is_wanted || self.gives_way(inside, key) {
             closed.push(connection);
             return self.place_came_free(inside, key, &mut closed);
         }
+        let Some(pool) = inside.pools.get_mut(key) else { return };
         let lease = Lease::of(self.clone(), key.clone(), terms, Some(connection));
         if let Some((terms, connection)) = pool.queue.serve(lease).and_then(Lease::dissolve) {
             pool.idle.push(Idle { terms, connection, since: Instant::now() });
             self.serve_others(inside, &mut closed);
         }
+    }
+
+    /// Whether a pool whose sessions wait must close a connection all the same: only the limit over all pools holds back those who wait in another, and
+    /// that one has much less.
+    fn gives_way(&self, inside: &Inside<C>, key: &Arc<PoolKey>) -> bool {
+        let is_full = self.settings.size_in_all.is_some_and(|most| inside.open >= most);
+        let Some(pool) = inside.pools.get(key).filter(|pool| is_full && !pool.queue.is_empty()) else { return false };
+        inside.pools.iter().filter(|(other, pool)| *other != key && !pool.queue.is_empty()).any(|(_, other)| {
+            let is_before = other.open == 0 && other.queue.first_ticket() < pool.queue.first_ticket();
+            (is_before || other.open + 1 < pool.open) && other.open < self.most(other)
+        })
     }
 
     /// A connection has been closed, or could not be opened.
@@ -256,61 +327,109 @@ impl<C> Pools<C> {
         self.place_came_free(&mut self.inside(), key, &mut closed);
     }
 
-    /// A place of this pool is free: for its first waiter, or else for another pool's.
+    /// A place of this pool is free.
     fn place_came_free(self: &Arc<Self>, inside: &mut Inside<C>, key: &Arc<PoolKey>, closed: &mut Vec<C>) {
         let Some(pool) = inside.pools.get_mut(key) else { return };
         pool.open -= 1;
         inside.open -= 1;
-        if let Some(group) = pool.queue.first().cloned() {
-            pool.open += 1;
-            inside.open += 1;
-            pool.queue.serve(self.place(key, group)).and_then(Lease::dissolve);
-            return;
+        if self.settings.size_in_all.is_some() {
+            return self.serve_others(inside, closed);
         }
-        self.serve_others(inside, closed);
+        if inside.pools.get(key).is_some_and(|pool| !pool.queue.is_empty() && pool.open < self.most(pool))
+            && self.make_place(inside, key, closed)
+        {
+            self.serve_place(inside, key);
+        }
     }
 
-    /// Gives places that are free under the limit over all pools to those whom only this limit has kept waiting.
+    /// Hands a place that is counted to who waits first in this pool.
+    fn serve_place(self: &Arc<Self>, inside: &mut Inside<C>, key: &Arc<PoolKey>) {
+        if let Some(pool) = inside.pools.get_mut(key)
+            && let Some(group) = pool.queue.first().cloned()
+        {
+            let terms = Terms::new(group, pool.generation.clone());
+            pool.queue.serve(self.place(key, terms)).and_then(Lease::dissolve);
+        }
+    }
+
+    /// Gives places that are free under the limit over all pools to those who wait, in the pool with the fewest connections first.
     fn serve_others(self: &Arc<Self>, inside: &mut Inside<C>, closed: &mut Vec<C>) {
         while self.settings.size_in_all.is_some() {
-            let waits = |pool: &Pool<C>| !pool.queue.is_empty() && pool.open < self.settings.size;
+            let waits = |pool: &Pool<C>| !pool.queue.is_empty() && pool.open < self.most(pool);
             let poorest = inside.pools.iter().filter(|(_, pool)| waits(pool));
             let poorest = poorest.min_by_key(|(_, pool)| (pool.open, pool.queue.first_ticket()));
             let Some(key) = poorest.map(|(key, _)| key.clone()) else { return };
             if !self.make_place(inside, &key, closed) {
                 return;
             }
-            if let Some(pool) = inside.pools.get_mut(&key)
-                && let Some(group) = pool.queue.first().cloned()
-            {
-                pool.queue.serve(self.place(&key, group)).and_then(Lease::dissolve);
-            }
+            self.serve_place(inside, &key);
         }
     }
 
-    /// Closes idle connections whose time is over: called from time to time.
-    pub(crate) fn close_expired(self: &Arc<Self>) {
-        self.close_idle(|idle, settings| {
-            settings.idle_timeout.is_some_and(|limit| idle.since.elapsed() >= limit) || settings.is_too_old(&idle.terms)
-        });
+    // --- in the course of time --------------------------------------------------------------------------------
+
+    /// A place for a connection that a pool lacks for its minimum.
+    pub(crate) fn place_below_minimum(self: &Arc<Self>, key: &Arc<PoolKey>, group: &Group) -> Option<Lease<C>> {
+        let PoolSettings { min, size, size_in_all, .. } = self.settings;
+        let inside = &mut *self.inside();
+        if size_in_all.is_some_and(|most| inside.open >= most) {
+            return None;
+        }
+        let pool = inside.pools.entry(key.clone()).or_default();
+        if pool.open >= min.min(size) {
+            return None;
+        }
+        pool.open += 1;
+        inside.open += 1;
+        Some(self.place(key, Terms::new(group.clone(), pool.generation.clone())))
     }
 
-    /// Closes all idle connections: they may lead to a server that is no longer the right one.
-    pub(crate) fn close_all_idle(self: &Arc<Self>) {
-        self.close_idle(|_, _| true);
-    }
-
-    fn close_idle(self: &Arc<Self>, is_over: impl Fn(&Idle<C>, &PoolSettings) -> bool) {
+    /// Closes idle connections whose time is over: called from time to time. `has_clients`: whether any client of the pool is connected, for the minimum.
+    pub(crate) fn close_expired(self: &Arc<Self>, has_clients: impl Fn(&PoolKey) -> bool) {
+        let settings = &self.settings;
         let mut closed = Vec::new();
         let inside = &mut *self.inside();
-        for pool in inside.pools.values_mut() {
-            let over: Vec<_> = pool.idle.extract_if(.., |idle| is_over(idle, &self.settings)).collect();
-            pool.open -= over.len();
-            inside.open -= over.len();
-            closed.extend(over.into_iter().map(|idle| idle.connection));
+        let Inside { pools, open, .. } = inside;
+        for (key, pool) in pools.iter_mut() {
+            let min = if has_clients(key) { settings.min } else { 0 };
+            let mut left = pool.open;
+            let generation = pool.generation.clone();
+            let goes = |idle: &mut Idle<C>| {
+                let is_unused = settings.idle_timeout.is_some_and(|limit| idle.since.elapsed() >= limit);
+                let is_over = settings.is_too_old(&idle.terms) || !idle.terms.generation.is(&generation);
+                let goes = is_unused && left > min || is_over;
+                left -= usize::from(goes);
+                goes
+            };
+            closed.extend(pool.idle.extract_if(.., goes).map(|idle| idle.connection));
+            *open -= pool.open - left;
+            pool.open = left;
         }
         inside.pools.retain(|_, pool| pool.open > 0 || !pool.queue.is_empty());
         self.serve_others(inside, &mut closed);
+    }
+
+    pub(crate) fn settings(&self) -> &PoolSettings {
+        &self.settings
+    }
+
+    /// Closes the connections to this database, or all: the idle ones at once, the others when their sessions give them back.
+    pub(crate) fn reconnect(self: &Arc<Self>, database: Option<&str>) {
+        {
+            let pools = &mut self.inside().pools;
+            for (_, pool) in pools.iter_mut().filter(|(key, _)| key.is_of(database)) {
+                let before = std::mem::take(&mut pool.generation);
+                pool.earlier.retain(|earlier| earlier.strong_count() > 0);
+                pool.earlier.push(before.downgrade());
+            }
+        }
+        self.close_expired(|_| true);
+    }
+
+    /// Whether sessions still have connections from before the last [`Self::reconnect`].
+    pub(crate) fn has_earlier(&self, database: Option<&str>) -> bool {
+        let is_open = |pool: &Pool<C>| pool.earlier.iter().any(|earlier| earlier.strong_count() > 0);
+        self.inside().pools.iter().any(|(key, pool)| key.is_of(database) && is_open(pool))
     }
 
     /// Whether anybody waits for a connection.

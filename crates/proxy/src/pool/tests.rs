@@ -195,14 +195,14 @@ fn idle_connections_are_closed_in_time() {
     let world = World::new(PoolSettings { idle_timeout: at_once, ..PoolSettings::default() });
     world.try_check_out("u", A).unwrap().give_back(world.open(1));
     assert_eq!(world.count(), 1);
-    world.pools.close_expired();
+    world.pools.close_expired(|_| true);
     assert_eq!((world.count(), world.pools.shown().len()), (0, 0));
     let world = World::of_size(2);
     world.try_check_out("u", A).unwrap().give_back(world.open(1));
-    world.pools.close_expired();
+    world.pools.close_expired(|_| true);
     assert_eq!(world.count(), 1);
     let kept = world.try_check_out("u", B).unwrap();
-    world.pools.close_all_idle();
+    world.pools.reconnect(None);
     assert_eq!((world.count(), world.pools.shown().first().map(|pool| pool.in_use)), (0, Some(1)));
     drop(kept);
 }
@@ -218,4 +218,106 @@ fn old_connections_are_closed_once_they_are_idle() {
         assert!(second.await.unwrap().take().is_none(), "a place for a new one");
         assert_eq!((world.count(), world.idle()), (0, 0));
     });
+}
+
+#[test]
+fn one_user_does_not_keep_the_others_out() {
+    run(async {
+        let world = World::new(PoolSettings { size_in_all: Some(1), ..PoolSettings::default() });
+        let first = world.check_out("rich", A).await.unwrap();
+        let (mut second, mut poor) = (pin!(world.check_out("rich", A)), pin!(world.check_out("poor", A)));
+        assert!(is_pending(&mut second).await && is_pending(&mut poor).await);
+        let mut third = pin!(world.check_out("rich", A));
+        assert!(is_pending(&mut third).await);
+        // Who came before it is served before.
+        first.give_back(world.open(1));
+        assert!(is_pending(&mut poor).await && is_pending(&mut third).await);
+        let mut lease = second.await.unwrap();
+        lease.take();
+        lease.give_back(world.open(2));
+        let mut of_poor = poor.await.unwrap();
+        assert!(of_poor.take().is_none() && world.count() == 0, "a place of its own");
+        assert!(is_pending(&mut third).await);
+        of_poor.give_back(world.open(3));
+        assert!(third.await.unwrap().take().is_none());
+    });
+}
+
+#[test]
+fn users_have_equal_shares() {
+    run(async {
+        let world = World::new(PoolSettings { size_in_all: Some(4), ..PoolSettings::default() });
+        let mut rich = Vec::new();
+        for number in 0..4 {
+            let mut lease = world.check_out("rich", A).await.unwrap();
+            lease.take();
+            rich.push((lease, world.open(number)));
+        }
+        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(world.check_out("rich", A))).collect();
+        let mut poor: Vec<_> = (0..4).map(|_| Box::pin(world.check_out("poor", A))).collect();
+        for waiter in waiting.iter_mut().chain(&mut poor) {
+            assert!(is_pending(&mut std::pin::Pin::new(waiter)).await);
+        }
+        for (lease, connection) in rich {
+            lease.give_back(connection);
+        }
+        let in_use = || world.pools.shown().into_iter().map(|pool| (pool.in_use, pool.waiting)).collect::<Vec<_>>();
+        assert_eq!(in_use(), [(2, 2), (2, 2)]);
+    });
+}
+
+#[test]
+fn the_reserve_is_for_who_has_waited() {
+    run(async {
+        let reserve_timeout = Some(Duration::from_millis(20));
+        let world = World::new(PoolSettings { size: 1, reserve: 1, reserve_timeout, ..PoolSettings::default() });
+        let _first = world.check_out("u", A).await.unwrap();
+        let began = Instant::now();
+        let second = world.check_out("u", A).await.unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(20));
+        let mut third = pin!(world.check_out("u", A));
+        assert!(timeout(Duration::from_millis(60), &mut third).await.is_err(), "the reserve has an end");
+        drop(second);
+        assert!(third.await.is_ok());
+    });
+}
+
+#[test]
+fn a_pool_has_its_minimum() {
+    let at_once = Some(Duration::ZERO);
+    let world = World::new(PoolSettings { min: 2, size: 3, idle_timeout: at_once, ..PoolSettings::default() });
+    let leases: Vec<_> = (0..3).map(|_| world.try_check_out("u", A).unwrap()).collect();
+    assert!(world.pools.place_below_minimum(&key("u"), &A.into()).is_none());
+    for (number, lease) in leases.into_iter().enumerate() {
+        lease.give_back(world.open(number));
+    }
+    world.pools.close_expired(|_| true);
+    assert_eq!((world.idle(), world.count()), (2, 2));
+    world.pools.close_expired(|_| false);
+    assert_eq!(world.count(), 0, "without a client");
+    world.pools.reconnect(None);
+    assert_eq!(world.count(), 0);
+    world.pools.place_below_minimum(&key("u"), &A.into()).unwrap().give_back(world.open(4));
+    let _other = world.pools.place_below_minimum(&key("u"), &A.into()).unwrap();
+    assert!(world.pools.place_below_minimum(&key("u"), &A.into()).is_none());
+    assert!(world.try_check_out("u", A).unwrap().take().is_some());
+}
+
+#[test]
+fn reconnect_closes_a_connection_when_it_is_given_back() {
+    let world = World::of_size(2);
+    let (mut used, idle) = (world.try_check_out("u", A).unwrap(), world.try_check_out("u", A).unwrap());
+    idle.give_back(world.open(1));
+    world.pools.reconnect(Some("other"));
+    assert!(world.count() == 1 && !world.pools.has_earlier(None));
+    world.pools.reconnect(Some("d"));
+    assert!(world.count() == 0 && world.pools.has_earlier(None) && !world.pools.has_earlier(Some("other")));
+    used.take();
+    used.give_back(world.open(2));
+    assert!(world.count() == 0 && !world.pools.has_earlier(None));
+    let mut renewed = world.try_check_out("u", A).unwrap();
+    world.pools.reconnect(None);
+    renewed.renew();
+    renewed.give_back(world.open(3));
+    assert_eq!(world.idle(), 1);
 }

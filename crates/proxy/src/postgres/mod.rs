@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_net::Upstream;
 use freshet_types::{CommitId, Nanos, TableId, Visible};
+use freshet_wire::postgres::startup::Replication;
 use tokio::sync::{Notify, oneshot};
 
-use crate::pool::Pools;
+use crate::pool::{PoolMode, Pools};
 use crate::postgres::console::Averages;
 use crate::postgres::login::Access;
 use crate::postgres::named::Named;
@@ -28,7 +29,7 @@ use crate::postgres::pooling::Pooling;
 use crate::postgres::reloads::Reloads;
 use crate::server::access::{AccessError, AccessRules, AccessSettings};
 use crate::server::pauses::Pauses;
-use crate::server::sessions::Sessions;
+use crate::server::sessions::{Link, Sessions};
 use crate::shared::{ServerIdentity, Shared};
 
 /// The operator's settings for PostgreSQL.
@@ -105,7 +106,7 @@ impl Pg {
         rules: Arc<AccessRules>,
         pauses: Arc<Pauses>,
     ) -> Result<Self, AccessError> {
-        let pools = Arc::new(Pools::new(base.settings.pool, base.pool_figures.clone()));
+        let pools = Arc::new(Pools::new(base.settings.pool.clone(), base.pool_figures.clone()));
         Ok(Self {
             access: Access::new(&own.access, &own.upstream, rules)?,
             own,
@@ -122,6 +123,22 @@ impl Pg {
             unwelcome: Mutex::default(),
             published: Mutex::default(),
         })
+    }
+
+    /// How sessions have server connections: those of this user, or of all users without a mode of their own. Freshet must be able to log in again to share
+    /// connections.
+    pub(crate) fn pool_mode(&self, user: Option<&str>) -> PoolMode {
+        let pool = &self.settings.pool;
+        if self.own.on_demand.is_some() || !self.access.has_logins() {
+            return PoolMode::Session;
+        }
+        user.map_or(pool.mode, |user| pool.mode_of(user))
+    }
+
+    /// Whether the session shares its server connections with others.
+    pub(crate) fn shares(&self, link: &Link) -> bool {
+        let about = &link.about;
+        about.replication == Replication::No && !about.console && self.pool_mode(Some(&about.user)).shares()
     }
 
     /// Reads certificates and users again. Files that cannot be used are returned, and their previous contents stay in use.

@@ -6,6 +6,7 @@
 //!
 //! A reload adds and removes databases. The list is replaced as a whole. A database that was removed gets no new session.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -111,6 +112,7 @@ pub struct Databases {
     stop: Arc<StopRequest>,
     /// Used for the drain of all databases.
     switches: Switches,
+    retired: AtomicBool,
 }
 
 /// The database for a client's name.
@@ -161,6 +163,7 @@ impl Databases {
             traces,
             stop,
             switches: Switches::default(),
+            retired: AtomicBool::new(false),
         }
     }
 
@@ -185,6 +188,9 @@ impl Databases {
         {
             let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
             self.all.store(Arc::new(change(&self.databases())));
+        }
+        if self.is_retired() {
+            self.retire();
         }
         self.databases().iter().for_each(|database| self.dismiss_strays(database));
     }
@@ -296,6 +302,19 @@ impl Databases {
     /// Whether the program is to end at once.
     pub fn stops_at_once(&self) -> bool {
         self.stop.is_at_once()
+    }
+
+    /// Serves nothing from the cache any more, in this database or in one that is added: another process takes new connections.
+    pub fn retire(&self) {
+        self.retired.store(true, SeqCst);
+        for database in self.databases().iter() {
+            database.family.shared().switches.retire();
+        }
+    }
+
+    /// Whether another process takes new connections.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(SeqCst)
     }
 
     /// Begins the drain of all databases: no new connections; each session ends as soon as it is idle.

@@ -4,24 +4,19 @@
 //! fewest sessions, since the kernel's choice under `SO_REUSEPORT` is uneven for few connections.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::mysql::{self, MySql};
 use crate::server::access::Incoming;
 use crate::server::databases::Databases;
+use crate::server::sockets::{BACKLOG, Inherited, ListenAddress, Socket};
 
-/// Backlog of the kernel, which `net.core.somaxconn` may reduce. Beyond it a client retries after a second, waits without result for a MySQL server's
-/// handshake, or gets an error from a Unix socket. So it must hold all connections of an application.
-const BACKLOG: u32 = 65_535;
 /// Limit of connections that wait for one worker.
 const QUEUE_MAX: usize = BACKLOG as usize;
 
@@ -34,15 +29,6 @@ pub enum ListenError {
     /// A worker could not be started.
     #[error("cannot start a worker: {0}")]
     Worker(#[source] io::Error),
-}
-
-/// The address that clients connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// The path of a Unix socket.
-    Unix(PathBuf),
 }
 
 /// The target of an address's connections.
@@ -80,19 +66,19 @@ impl Target {
 /// Bound addresses and the workers behind them.
 #[derive(Debug)]
 pub struct Listener {
-    sockets: Vec<(Socket, Target)>,
+    sockets: Vec<(Arc<Socket>, Target)>,
     workers: Arc<Workers>,
-}
-
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
 }
 
 /// The threads that serve connections.
 #[derive(Debug)]
-pub struct Workers(Vec<Worker>);
+pub struct Workers {
+    threads: Vec<Worker>,
+    /// The sockets whose connections they get; some may be closed.
+    sockets: Mutex<Vec<Weak<Socket>>>,
+    /// Another process accepts the connections of all sockets.
+    handed_over: watch::Sender<bool>,
+}
 
 #[derive(Debug)]
 struct Worker {
@@ -110,44 +96,39 @@ enum Work {
 }
 
 impl Listener {
-    /// Binds the addresses.
-    pub fn bind(addresses: &[(ListenAddress, Target)], workers: &Arc<Workers>) -> Result<Self, ListenError> {
+    /// Binds the addresses that are not inherited.
+    pub fn bind(
+        addresses: &[(ListenAddress, Target)],
+        workers: &Arc<Workers>,
+        inherited: &mut Inherited,
+    ) -> Result<Self, ListenError> {
         let mut sockets = Vec::new();
         for (address, target) in addresses {
-            let socket = match address {
-                ListenAddress::Tcp(tcp) => {
-                    let socket = bind_tcp(*tcp);
-                    Socket::Tcp(socket.map_err(|error| ListenError::Bind(tcp.to_string(), error))?)
-                }
-                ListenAddress::Unix(path) => {
-                    let socket = bind_unix(path);
-                    let socket = socket.map_err(|error| ListenError::Bind(path.display().to_string(), error))?;
-                    Socket::Unix(socket, SocketFile::new(path))
-                }
-            };
-            sockets.push((socket, target.clone()));
+            let socket = Socket::open(address, inherited);
+            let socket = socket.map_err(|error| ListenError::Bind(address.to_string(), error))?;
+            sockets.push((Arc::new(socket), target.clone()));
         }
         Ok(Self { sockets, workers: workers.clone() })
     }
 
     /// The bound addresses.
     pub fn addresses(&self) -> io::Result<Vec<ListenAddress>> {
-        let address = |(socket, _): &(Socket, Target)| match socket {
-            Socket::Tcp(tcp) => tcp.local_addr().map(ListenAddress::Tcp),
-            Socket::Unix(_, file) => Ok(ListenAddress::Unix(file.path.clone())),
-        };
-        self.sockets.iter().map(address).collect()
+        self.sockets.iter().map(|(socket, _)| socket.bound()).collect()
     }
 
-    /// Accepts until the drain of the target begins, in tasks of the current runtime.
+    /// Accepts until the drain of the target begins, or another process does, in tasks of the current runtime.
     pub fn run(self) {
         for (socket, target) in self.sockets {
             let workers = self.workers.clone();
+            workers.note(&socket);
+            socket.take_file();
             tokio::spawn(async move {
+                let mut handed_over = workers.handed_over.subscribe();
                 loop {
                     let accepted = tokio::select! {
                         accepted = socket.accept() => accepted,
                         () = target.drained() => return,
+                        _ = handed_over.wait_for(|is_so| *is_so) => return,
                     };
                     match accepted {
                         Ok(incoming) => workers.deal(incoming, target.clone()),
@@ -163,82 +144,43 @@ impl Listener {
     }
 }
 
-impl Socket {
-    async fn accept(&self) -> io::Result<Incoming> {
-        match self {
-            Self::Tcp(tcp) => Ok(Incoming::Tcp(tcp.accept().await?.0.into_std()?)),
-            Self::Unix(unix, _) => Ok(Incoming::Unix(unix.accept().await?.0.into_std()?)),
-        }
-    }
-}
-
-/// A socket's file, which is removed with the listener.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    /// Device and inode: another process may have replaced the file meanwhile.
-    identity: Option<(u64, u64)>,
-}
-
-impl SocketFile {
-    fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), identity: Self::identity(path) }
-    }
-
-    fn identity(path: &Path) -> Option<(u64, u64)> {
-        std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if self.identity.is_some() && self.identity == Self::identity(&self.path) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Binds an address as [`TcpListener::bind`] does, with a longer queue.
-fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-/// Binds a Unix socket that everybody may connect to, as PostgreSQL does. A socket file without a server is replaced.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    let bind = || {
-        let socket = UnixSocket::new_stream()?;
-        socket.bind(path)?;
-        socket.listen(BACKLOG)
-    };
-    let socket = match bind() {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            // A local connection is accepted or refused at once.
-            let dead = std::os::unix::net::UnixStream::connect(path);
-            let is_dead = dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-            if !(is_dead && std::fs::symlink_metadata(path)?.file_type().is_socket()) {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            bind()?
-        }
-        other => other?,
-    };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
-    Ok(socket)
-}
-
 impl Workers {
     /// Starts so many threads.
     pub fn start(count: usize) -> Result<Arc<Self>, ListenError> {
-        let workers = (0..count.max(1)).map(Worker::start).collect::<Result<_, _>>();
-        Ok(Arc::new(Self(workers.map_err(ListenError::Worker)?)))
+        let threads = (0..count.max(1)).map(Worker::start).collect::<Result<_, _>>();
+        let threads = threads.map_err(ListenError::Worker)?;
+        Ok(Arc::new(Self { threads, sockets: Mutex::default(), handed_over: watch::Sender::new(false) }))
+    }
+
+    fn note(&self, socket: &Arc<Socket>) {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.retain(|socket| socket.strong_count() > 0);
+        sockets.push(Arc::downgrade(socket));
+    }
+
+    fn sockets(&self) -> Vec<Arc<Socket>> {
+        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Second descriptors of all sockets that are listened on, each with its configured address.
+    pub fn duplicates(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        self.sockets().iter().map(|socket| socket.duplicate()).collect()
+    }
+
+    /// Accepts no connections any more: another process does, with the duplicates.
+    pub fn hand_over(&self) {
+        self.sockets().iter().for_each(|socket| socket.leave_file());
+        self.handed_over.send_replace(true);
+    }
+
+    /// The number of open connections, from the moment when each was accepted.
+    pub fn connections(&self) -> usize {
+        self.threads.iter().map(|worker| worker.load.load(Relaxed)).sum()
     }
 
     fn deal(&self, incoming: Incoming, target: Target) {
-        let Some(worker) = self.0.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
+        let Some(worker) = self.threads.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
         worker.load.fetch_add(1, Relaxed);
         if worker.queue.try_send(Work::Session(incoming, target)).is_err() {
             worker.load.fetch_sub(1, Relaxed);
@@ -248,7 +190,7 @@ impl Workers {
 
     /// Returns after all workers have taken the next connection from their queues: never, if one is stuck.
     pub async fn turn(&self) {
-        for worker in &self.0 {
+        for worker in &self.threads {
             let (done, turned) = oneshot::channel();
             if worker.queue.send(Work::Turn { _done: done }).await.is_ok() {
                 let _ = turned.await;

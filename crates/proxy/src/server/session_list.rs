@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::server::databases::Family;
+use crate::server::pins::PinFigures;
 use crate::server::sessions::{Link, Sessions};
 
 /// One session.
@@ -30,6 +31,8 @@ pub struct SessionReport {
     pub state: &'static str,
     /// The statement that the server executes.
     pub running: Option<RunningStatement>,
+    /// What keeps it on a server connection that it shares, and for how long.
+    pub pin: Option<(&'static str, Duration)>,
 }
 
 /// A statement that the server executes.
@@ -57,6 +60,11 @@ impl Family {
     /// Open sessions by their user at login, those with most first. Beyond so many users the others are counted together.
     pub fn sessions_by_user(&self, max: usize) -> Vec<(String, u64)> {
         self.sessions().by_user(max)
+    }
+
+    /// What keeps sessions on the server connections that they share, by reason.
+    pub fn pins(&self) -> Vec<PinFigures> {
+        self.sessions().pins()
     }
 
     /// The open sessions, those first whose statement has been running for the longest time, then the oldest; and how many more there are.
@@ -112,5 +120,6 @@ fn report(link: &Link, running: Option<Running>, texts: &BTreeMap<u64, (String, 
         open: SystemTime::now().duration_since(link.since).unwrap_or_default(),
         state: link.state(),
         running: running.map(statement),
+        pin: link.pin.get().map(|pinned| (pinned.reason, pinned.since.elapsed())),
     }
 }

@@ -22,6 +22,7 @@ use freshet_types::Nanos;
 use freshet_wire::postgres::startup::Replication;
 
 use crate::server::pauses::Pauses;
+use crate::server::pins::{Pin, PinFigures, Pins};
 
 /// The session ends at once.
 const KILLED: u8 = 1;
@@ -71,6 +72,10 @@ pub(crate) struct Link {
     running: [AtomicU64; 2],
     /// As the server's last answer said.
     in_transaction: AtomicBool,
+    /// What keeps it on a server connection that it shares.
+    pub(crate) pin: Pin,
+    /// Since its login, RECONNECT has asked for another server connection, which only a new session has.
+    close_needed: AtomicBool,
 }
 
 impl Link {
@@ -135,6 +140,10 @@ impl Link {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.has(LEAVING)
+    }
+
+    pub(crate) fn is_close_needed(&self) -> bool {
+        self.close_needed.load(Relaxed)
     }
 
     /// Ends the session as soon as it is at rest.
@@ -233,6 +242,7 @@ impl Open {
 pub(crate) struct Sessions {
     open: Mutex<Open>,
     pub(crate) pauses: Arc<Pauses>,
+    pins: Pins,
 }
 
 /// Removes its session from the list when it is dropped.
@@ -244,6 +254,7 @@ pub(crate) struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
+        self.sessions.note_pin(&self.link, None);
         let mut open = self.sessions.open();
         open.sessions.remove(&self.link.id);
         for (sum, bytes) in open.ended.iter_mut().zip(&self.link.traffic) {
@@ -255,7 +266,7 @@ impl Drop for Listed<'_> {
 impl Sessions {
     /// None, of an instance with these pauses.
     pub(crate) fn new(pauses: Arc<Pauses>) -> Self {
-        Self { open: Mutex::default(), pauses }
+        Self { pauses, ..Self::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -277,6 +288,8 @@ impl Sessions {
             traffic: Default::default(),
             running: Default::default(),
             in_transaction: AtomicBool::new(false),
+            pin: Pin::default(),
+            close_needed: AtomicBool::new(false),
         });
         open.sessions.insert(link.id, link.clone());
         open.most = open.most.max(open.sessions.len());
@@ -323,6 +336,17 @@ impl Sessions {
         sums
     }
 
+    /// A session keeps its server connection for this reason, or has none that it must keep.
+    pub(crate) fn note_pin(&self, link: &Link, reason: Option<&'static str>) {
+        self.pins.note(&link.pin, reason);
+    }
+
+    /// The pins of all sessions, by reason.
+    pub(crate) fn pins(&self) -> Vec<PinFigures> {
+        let links = self.all();
+        self.pins.figures(links.iter().map(|link| &link.pin))
+    }
+
     /// Ends a session. False if no session has this number.
     pub(crate) fn kill(&self, id: u64) -> bool {
         let link = self.open().sessions.get(&id).cloned();
@@ -350,6 +374,19 @@ impl Sessions {
         self.open().clients(Some(database)).next().is_some()
     }
 
+    // --- server connections of their own --------------------------------------------------------------------
+
+    /// RECONNECT: sessions that have their connection to their end are to be closed some time.
+    pub(crate) fn note_close_needed(&self, database: Option<&str>, has_own: impl Fn(&Link) -> bool) {
+        let open = self.open();
+        open.clients(database).filter(|link| has_own(link)).for_each(|link| link.close_needed.store(true, Relaxed));
+    }
+
+    /// Whether any of them is still open.
+    pub(crate) fn is_close_needed(&self, database: Option<&str>) -> bool {
+        self.open().clients(database).any(|link| link.is_close_needed())
+    }
+
     // --- pausing -------------------------------------------------------------------------------------------
 
     /// A database, or all, was paused, or the pause was ended: orders the sessions accordingly. The orders are given under the lock, by the pauses of this
@@ -362,6 +399,11 @@ impl Sessions {
                 link.order(0, PAUSED);
             }
         }
+    }
+
+    /// Number of sessions within a transaction or a statement.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.open().clients(None).filter(|link| matches!(link.state(), "active" | "idle in transaction")).count()
     }
 
     /// Whether all sessions of the paused database, or of all, have nothing to finish. Connections for replication do not count.

@@ -9,7 +9,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{
     AtomicBool,
-    Ordering::{Acquire, Release},
+    Ordering::{Acquire, Release, SeqCst},
 };
 
 use tokio::sync::Notify;
@@ -19,6 +19,8 @@ use tokio::sync::futures::Notified;
 #[derive(Debug, Default)]
 pub struct Switches {
     bypass: AtomicBool,
+    /// Another process caches from now on: the cache stays off.
+    retired: AtomicBool,
     draining: AtomicBool,
     drain: Notify,
     /// The time for the drain is over: sessions within a transaction end, too.
@@ -29,7 +31,17 @@ pub struct Switches {
 impl Switches {
     /// Switches the cache off (true) or on again; returns the previous state.
     pub fn set_bypass(&self, on: bool) -> bool {
-        self.bypass.swap(on, std::sync::atomic::Ordering::AcqRel)
+        let before = self.bypass.swap(on, SeqCst);
+        if self.retired.load(SeqCst) {
+            self.bypass.store(true, SeqCst);
+        }
+        before
+    }
+
+    /// Switches the cache off for good.
+    pub fn retire(&self) {
+        self.retired.store(true, SeqCst);
+        self.bypass.store(true, SeqCst);
     }
 
     /// Whether nothing may be served from the cache.

@@ -204,8 +204,30 @@ pub(crate) struct Statement {
     pub(crate) admin: Option<Result<Admin, String>>,
     /// It is one, or it does more than read, or it is never cached: its key is in no cache.
     pub(crate) is_never_cached: bool,
-    /// PostgreSQL: it reads the list of prepared statements.
-    pub(crate) lists_prepared: bool,
+    pub(crate) of_prepared: OfPrepared,
+}
+
+/// PostgreSQL: what the text of a statement says of prepared statements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OfPrepared {
+    #[default]
+    Nothing,
+    /// It may name some, as EXECUTE does.
+    Names,
+    /// It reads the list of them.
+    Lists,
+}
+
+impl OfPrepared {
+    fn of(text: &str) -> Self {
+        if lists_prepared(text) {
+            return Self::Lists;
+        }
+        let mut words = text.split(|c: char| !c.is_ascii_alphabetic());
+        let is_naming =
+            |word: &str| ["execute", "prepare", "deallocate"].iter().any(|name| word.eq_ignore_ascii_case(name));
+        if words.any(is_naming) { Self::Names } else { Self::Nothing }
+    }
 }
 
 impl Statement {
@@ -408,7 +430,7 @@ impl Registry {
             places: lexed.places,
             types: types.into(),
             ascii: text.is_ascii(),
-            lists_prepared: self.dialect == Dialect::Postgres && lists_prepared(text),
+            of_prepared: if self.dialect == Dialect::Postgres { OfPrepared::of(text) } else { OfPrepared::Nothing },
         });
         self.texts.insert(key, statement.clone());
         Ok(statement)

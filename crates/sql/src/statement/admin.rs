@@ -31,6 +31,8 @@ pub enum Admin {
     ShowAdvice,
     /// `SHOW CONFIG`
     ShowConfig,
+    /// `SHOW REPLICATION`
+    ShowReplication,
     /// `SHOW RULES`
     ShowRules,
     /// `SHOW RULES AS TOML`
@@ -55,6 +57,10 @@ pub enum Admin {
     MemoryMin(u64),
     /// `FRESHET MEMORY MAX <bytes>`: the most that it may have.
     MemoryMax(u64),
+    /// `FRESHET PAUSE` (true) and `FRESHET RESUME`
+    Pause(bool),
+    /// `FRESHET RECONNECT`
+    Reconnect,
     /// MySQL and MariaDB: `SHOW STATUS LIKE 'Qcache%'` with its pattern, which matches only such names.
     QueryCacheStatus(String),
     /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'` with its pattern, which matches only such names.
@@ -106,6 +112,7 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
         }
         () if show && is(object, "caches") => (Some(Admin::ShowCaches), "SHOW CACHES"),
         () if show && is(object, "config") => (Some(Admin::ShowConfig), "SHOW CONFIG"),
+        () if show && is(object, "replication") => (Some(Admin::ShowReplication), "SHOW REPLICATION"),
         () if show && is(object, "rules") => (shown_rules(tokens.by_ref()), "SHOW RULES or SHOW RULES AS TOML"),
         () if show && is(object, "proxied") => {
             (is(word(), "queries").then_some(Admin::ShowProxiedQueries), "SHOW PROXIED QUERIES")
@@ -122,6 +129,9 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
             let on = is(switch, "on");
             ((on || is(switch, "off")).then_some(Admin::Bypass(on)), "FRESHET BYPASS ON or FRESHET BYPASS OFF")
         }
+        () if freshet && is(object, "pause") => (Some(Admin::Pause(true)), "FRESHET PAUSE"),
+        () if freshet && is(object, "resume") => (Some(Admin::Pause(false)), "FRESHET RESUME"),
+        () if freshet && is(object, "reconnect") => (Some(Admin::Reconnect), "FRESHET RECONNECT"),
         () if freshet && is(object, "memory") => {
             (memory(&mut tokens), "FRESHET MEMORY [MIN | MAX] <bytes>, at least 1048576 but for MIN")
         }

@@ -1,6 +1,6 @@
 //! The client's messages, as far as caching decodes them, and the frames that Freshet itself sends upstream.
 
-use crate::postgres::frame::{HEADER_BYTES, put, put_cstr};
+use crate::postgres::frame::{HEADER_BYTES, Header, put, put_cstr};
 use crate::reader::{Malformed, Reader};
 
 /// `Bind`
@@ -31,6 +31,12 @@ pub const QUERY: u8 = b'Q';
 pub const SYNC: u8 = b'S';
 /// `Terminate`
 pub const TERMINATE: u8 = b'X';
+
+/// Whether a message of this kind may come after the login. At any other the server ends the session, without reading on.
+pub fn is_kind(tag: u8) -> bool {
+    b"BCDEFHPQSXcdf".contains(&tag)
+}
+
 /// `Terminate`, whole.
 pub const TERMINATE_FRAME: &[u8] = b"X\0\0\0\x04";
 /// `Close` of the unnamed portal.
@@ -182,6 +188,46 @@ fn body(frame: &[u8]) -> Result<Reader<'_>, Malformed> {
     Ok(reader)
 }
 
+/// The statement that a `Parse`, `Bind`, `Describe` or `Close` names, and where its name begins. The frame may be incomplete behind it. None: it names
+/// none, or the unnamed one.
+pub fn statement_name(frame: &[u8]) -> Option<(usize, &[u8])> {
+    let mut reader = body(frame).ok()?;
+    let before = match frame.first()? {
+        &PARSE => 0,
+        &BIND => reader.cstr("portal name").ok()?.len() + 1,
+        &DESCRIBE | &CLOSE if reader.u8("kind").ok()? == b'S' => 1,
+        _ => return None,
+    };
+    let name = reader.cstr("statement name").ok()?;
+    (!name.is_empty()).then_some((HEADER_BYTES + before, name))
+}
+
+/// Appends the beginning of such a frame, up to the name, with another name. Returns the number of bytes of the frame for which it stands, or None if
+/// the frame names no statement.
+pub fn put_renamed(out: &mut Vec<u8>, head: Header, frame: &[u8], name: &[u8]) -> Option<usize> {
+    let (at, old) = statement_name(frame)?;
+    let before = frame.get(HEADER_BYTES..at)?;
+    out.push(head.tag);
+    let length = head.frame_bytes - 1 - old.len() + name.len();
+    out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(before);
+    put_cstr(out, name);
+    Some(at + old.len() + 1)
+}
+
+/// What follows the name in a whole `Parse`: the text and the declared types.
+pub fn behind_name<'a>(frame: &'a [u8], parse: &Parse<'_>) -> &'a [u8] {
+    frame.get(HEADER_BYTES + parse.name.len() + 1..).unwrap_or_default()
+}
+
+/// Appends `Parse` of a statement with this text and these types: see [`behind_name`].
+pub fn put_parse_again(out: &mut Vec<u8>, name: &[u8], behind_name: &[u8]) {
+    put(out, PARSE, |out| {
+        put_cstr(out, name);
+        out.extend_from_slice(behind_name);
+    });
+}
+
 /// Appends `Close` of a prepared statement.
 pub fn put_close_statement(out: &mut Vec<u8>, name: &[u8]) {
     put(out, CLOSE, |out| {
@@ -290,6 +336,29 @@ mod tests {
         assert_eq!(query_text(b"Q\0\0\0\x0dselect 1\0"), Ok(&b"select 1"[..]));
         assert_eq!(Execute::read(b"E\0\0\0\x09\0\0\0\0\x05").unwrap().rows_max, 5);
         assert_eq!(Target::read(b"D\0\0\0\x06P\0").unwrap(), Target { kind: b'P', name: b"" });
+    }
+
+    #[test]
+    fn statements_get_other_names() {
+        let renamed = |frame: &[u8], whole: usize| {
+            let mut out = Vec::new();
+            let head = Header { tag: frame[0], frame_bytes: whole };
+            let sent = put_renamed(&mut out, head, frame, b"other")?;
+            out.extend_from_slice(&frame[sent..]);
+            Some(out)
+        };
+        let parse = b"P\0\0\0\x11a\0select 1\0\0\0";
+        assert_eq!(renamed(parse, 18).unwrap(), b"P\0\0\0\x15other\0select 1\0\0\0");
+        let bind = b"B\0\0\0\x0ep\0st\0\0\0\0\0\0\0";
+        assert_eq!(renamed(bind, 15).unwrap(), b"B\0\0\0\x11p\0other\0\0\0\0\0\0\0");
+        assert_eq!(renamed(&bind[..10], 15).unwrap(), b"B\0\0\0\x11p\0other\0");
+        assert_eq!(renamed(b"C\0\0\0\x07Sa\0", 8).unwrap(), b"C\0\0\0\x0bSother\0");
+        for other in [&b"C\0\0\0\x07Pa\0"[..], b"D\0\0\0\x06S\0", b"E\0\0\0\x09a\0\0\0\0\0", &bind[..8], b""] {
+            assert_eq!(statement_name(other), None);
+        }
+        let mut again = Vec::new();
+        put_parse_again(&mut again, b"a", behind_name(parse, &Parse::read(parse).unwrap()));
+        assert_eq!(again, parse);
     }
 
     #[test]

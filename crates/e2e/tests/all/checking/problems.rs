@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use freshet_testbed::Settings;
 
 use super::{SCHEMA, check, is_fit, is_unfit, mends, psql, statements, without_freshet};
+use crate::documents::printed_there;
 use crate::support::{Database, Version, on_both};
 
 on_both!(
@@ -38,6 +39,8 @@ fn a_server_without_logical_decoding(version: Version) -> Result<()> {
     database.run("select pg_create_physical_replication_slot('theirs')")?;
     let wrong = ["wal_level is replica", "all 1 in use", "no walsender is free"];
     let said = is_unfit(&database.url(), &[], &wrong)?;
+    let page = printed_there("wal_level")?;
+    ensure!(said.stdout.contains(&page), "not {page}: {said:#?}");
     let sql = statements(&said.stdout);
     ensure!(sql.matches("-- then restart the server").count() == 3, "{sql}");
     psql(&database, &sql)?;

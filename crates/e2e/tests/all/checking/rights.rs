@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{READ, Role, SCHEMA, client, hits, is_fit, is_unfit, mends, psql, statements, without_freshet};
+use crate::documents::printed_there;
 use crate::support::{Database, Freshet, PATIENCE, Version, eventually, on_both};
 
 on_both!(a_role_without_rights, an_owner_with_create, without_replication);
@@ -113,6 +114,8 @@ fn without_replication(version: Version) -> Result<()> {
     }
     ensure!(freshet.metrics()?.hits() == 0, "hits without a change stream");
     let said = is_unfit(&role.url(), &[], &["may not replicate"])?;
+    let page = printed_there("rds_replication")?.replace(" freshet", &format!(" {}", role.name));
+    ensure!(said.stdout.contains(&page), "not {page}: {said:#?}");
     mends(&database, &role.url(), &[], &said)?;
     // Freshet notices by itself.
     freshet.wait_ready()?;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use freshet_testbed::{Mariadb, MysqlSettings};
 
 use super::support::{Database, Kind, RawClient, on_both};
+use crate::documents::printed_there;
 use crate::support::{Freshet, PATIENCE, eventually, program, rest};
 
 on_both!(
@@ -96,6 +97,7 @@ fn a_server_without_a_binlog() -> Result<()> {
     let text = "problem  log_bin is OFF, as by default: there is no change stream, so nothing is cached until it is on\n         \
                 -- in the option file, under [mysqld]: log-bin = binlog; binlog-format = ROW; server-id = 1";
     ensure!(said.stdout.contains(text), "{said:#?}");
+    ensure!(said.stdout.contains(&printed_there("log_bin")?), "{said:#?}");
     Ok(())
 }
 
@@ -108,6 +110,10 @@ fn settings_of_the_binlog(kind: Kind) -> Result<()> {
     let mut texts = vec!["binlog_format is MIXED", "binlog_row_image is MINIMAL"];
     if kind == Kind::Mysql {
         texts.push("gtid_mode is OFF, as by default: there is no change stream, so nothing is cached until it is ON");
+    }
+    let pages = [printed_there("binlog_format")?, printed_there("gtid_mode")?];
+    if kind == Kind::Mysql {
+        texts.extend(pages.iter().map(String::as_str));
     }
     mends(&database, &database.url(), &texts)
 }

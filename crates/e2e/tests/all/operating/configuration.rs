@@ -111,13 +111,13 @@ fn what_is_wrong_with_a_file_is_told_at_once() -> Result<()> {
 #[test]
 fn a_pgbouncer_ini_is_imported() -> Result<()> {
     let Some(program) = program()? else { return Ok(()) };
-    let ini = File::new("p.ini", "[databases]\nshop = host=127.0.0.1 user=app\n[pgbouncer]\npool_mode = statement\n")?;
+    let ini = File::new("p.ini", "[databases]\nshop = host=127.0.0.1 user=app\n[pgbouncer]\nserver_round_robin = 1\n")?;
     let path = ini.path();
     let strict = run(&program, &["config", "import", path])?;
     ensure!(strict.0 == Some(1) && strict.1.is_empty(), "{strict:?}");
-    ensure!(strict.2.starts_with(&format!("{path}:4: pool_mode: Freshet has the modes")), "{strict:?}");
+    ensure!(strict.2.starts_with(&format!("{path}:4: server_round_robin: Freshet has no such setting")), "{strict:?}");
     let (code, toml, _) = run(&program, &["config", "import", path, "--lenient"])?;
-    ensure!(code == Some(0) && toml.contains(&format!("# no counterpart: {path}:4: pool_mode")), "{toml}");
+    ensure!(code == Some(0) && toml.contains(&format!("# no counterpart: {path}:4: server_round_robin")), "{toml}");
     let made = File::new("p.toml", &toml)?;
     let said = run(&program, &["serve", "--check-config", "--config", made.path()])?;
     ensure!(said.0 == Some(0), "{said:?}");

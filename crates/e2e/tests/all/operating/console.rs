@@ -36,7 +36,7 @@ const COLUMNS: [(&str, &str); 20] = [
         "name pool_size reserve_pool_size pool_mode max_user_connections current_connections \
          max_user_client_connections current_client_connections",
     ),
-    ("CLIENTS", SOCKET),
+    ("CLIENTS", CLIENTS),
     ("SERVERS", SOCKET),
     (
         "STATS",
@@ -70,6 +70,9 @@ const COLUMNS: [(&str, &str); 20] = [
 ];
 const SOCKET: &str = "type user database replication state addr port local_addr local_port connect_time request_time \
                       wait wait_us close_needed ptr link remote_pid tls application_name prepared_statements id";
+/// With what is Freshet's own.
+const CLIENTS: &str = "type user database replication state addr port local_addr local_port connect_time request_time \
+                       wait wait_us close_needed ptr link remote_pid tls application_name prepared_statements id pin pin_time";
 const BUFFERS: &str = "recv_pos pkt_pos pkt_remain send_pos send_remain pkt_avail send_avail";
 
 fn console(pair: &Pair, user: &str) -> Result<RawClient> {

@@ -19,6 +19,7 @@ mod outcomes;
 mod prometheus;
 mod proxysql;
 mod query_log;
+mod quickstart;
 mod quiet;
 mod rules;
 mod service;
@@ -26,6 +27,7 @@ mod sessions;
 mod timeouts;
 mod top;
 mod ttl;
+mod upgrades;
 mod verify;
 
 use anyhow::{Result, ensure};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -37,7 +38,7 @@ fn here() -> SocketAddr {
 }
 
 /// Reads messages until one begins with this.
-fn until_told(manager: &UnixDatagram, beginning: &str) -> Result<String> {
+pub(super) fn until_told(manager: &UnixDatagram, beginning: &str) -> Result<String> {
     let mut message = [0; 1024];
     for _ in 0..1000 {
         let length = manager.recv(&mut message).with_context(|| format!("no {beginning}"))?;
@@ -107,6 +108,48 @@ fn a_failed_start_says_what_to_do() -> Result<()> {
     let Output { status, stderr, .. } = Command::new("sh").args(["-c", &few]).output()?;
     let said = String::from_utf8_lossy(&stderr);
     ensure!(status.code() == Some(71) && said.contains("raise the limit of open files"), "{status} {said}");
+    Ok(())
+}
+
+/// What belongs to root, and a program that runs as nobody. Without root there is no other user to be.
+#[test]
+fn another_user_is_told_what_to_make_readable() -> Result<()> {
+    let Some(program) = program()? else { return Ok(()) };
+    let directory = Directory::new("other-user")?;
+    if fs::metadata(&directory.0)?.uid() != 0 {
+        return Ok(());
+    }
+    let (copy, closed) = (directory.0.join("freshet"), directory.0.join("closed"));
+    // The directory of the tested one may be closed to others.
+    fs::copy(&program, &copy)?;
+    fs::create_dir(&closed)?;
+    let file = |name: &str, mode: u32, text: &str| -> Result<String> {
+        let path = directory.0.join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        Ok(path.display().to_string())
+    };
+    let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
+    let cert = file("cert.pem", 0o644, &certificate.cert.pem())?;
+    let key = file("key.pem", 0o600, &certificate.signing_key.serialize_pem())?;
+    let config = file("freshet.toml", 0o600, "")?;
+    let closed = closed.display().to_string();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755))?;
+    let any = ["--listen", "127.0.0.1:0"];
+    for (arguments, code, says) in [
+        (&["--tls-cert", cert.as_str(), "--tls-key", &key][..], 78, "make it readable for the user"),
+        (&["--config", &config], 78, "make it readable for the user"),
+        (&["--upstream-password-file", &config], 78, "make it readable for the user"),
+        (&["--listen", &closed], 77, "make the directory writable for the user"),
+    ] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
+        command.args(["serve", "--upstream", UPSTREAM]).args(any).args(arguments);
+        let Output { status, stderr, .. } = command.output()?;
+        let said = String::from_utf8_lossy(&stderr);
+        ensure!(status.code() == Some(code) && said.contains(says), "{arguments:?}: {status} {said}");
+        ensure!(said.contains("(65534)") && said.lines().filter(|line| line.contains("65534")).count() == 1, "{said}");
+    }
     Ok(())
 }
 

@@ -75,6 +75,13 @@ impl Metrics {
         passed.map(|(name, _)| self.count(name)).sum()
     }
 
+    /// The counters that have grown since an earlier reading, for messages.
+    pub(crate) fn grown_since(&self, earlier: &Self) -> Vec<String> {
+        let grown =
+            self.samples.iter().filter(|(name, value)| name.contains("_total") && **value > earlier.value(name));
+        grown.map(|(name, value)| format!("{name} +{}", value - earlier.value(name))).collect()
+    }
+
     /// The reasons seen since an earlier reading, for messages.
     pub(crate) fn passed_since(&self, earlier: &Self) -> Vec<String> {
         let passed = self.samples.iter().filter(|(name, _)| name.starts_with("freshet_passed_total"));

@@ -43,7 +43,7 @@ pub(crate) fn ensure_hits<T>(freshet: &Freshet, count: u64, reads: impl FnOnce()
     let answers = reads()?;
     let after = freshet.metrics()?;
     let hits = after.hits() - before.hits();
-    let why = format!("{hits} of {count} reads hit: {:?}", after.passed_since(&before));
+    let why = format!("{hits} of {count} reads hit: {:?}", after.grown_since(&before));
     ensure!(hits == count || !freshet.is_there(), Lost { is_behind: is_behind(&before, &after), why });
     Ok(answers)
 }

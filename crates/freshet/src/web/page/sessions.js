@@ -12,10 +12,12 @@ const COLUMNS = [
   { key: "application", title: "Application", value: (s) => s.application_name || null, later: true },
   { key: "client", title: "Client", value: (s) => s.client ?? "socket", later: true },
   { key: "server", title: "Server", value: (s) => s.server ?? (s.state === "console" ? null : "socket"), later: true },
+  { key: "pin", title: "Pinned by", value: (s) => s.pin, later: true },
+  { key: "pinned", title: "Pinned for", value: (s) => s.pin_seconds, text: duration, later: true },
   { key: "open", title: "Connected for", value: (s) => s.open_seconds, text: duration, later: true },
   { key: "id", title: "Number", value: (s) => s.id, text: String, later: true },
 ];
-const TEXTS = ["statement", "state", "user", "database", "application", "client", "server", "id"];
+const TEXTS = ["statement", "state", "user", "database", "application", "client", "server", "pin", "id"];
 
 let all = [];
 let leftOut = 0;
@@ -38,7 +40,7 @@ function fill(made, session) {
 }
 
 function matches(session, sought) {
-  const texts = [session.query, session.user, session.database, session.connected_to, session.application_name, session.client, session.server, session.state];
+  const texts = [session.query, session.user, session.database, session.connected_to, session.application_name, session.client, session.server, session.state, session.pin];
   return session.digest === sought || String(session.id) === sought || texts.some((text) => plain(text).includes(sought));
 }
 

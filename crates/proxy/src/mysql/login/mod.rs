@@ -31,8 +31,8 @@ use tokio::time::timeout;
 
 use crate::mysql::MySql;
 use crate::peer::Peer;
-use crate::pool::PoolMode;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method, UsersFile};
+use crate::server::client_limit::ClientPlace;
 
 pub(crate) use account::Account;
 pub(crate) use exchange::{Exchange, OwnKey, Plugin, is_failed_proof};
@@ -84,6 +84,8 @@ pub(crate) struct Admitted {
     pub(crate) thread: u32,
     /// With it the session can have other connections, too.
     pub(crate) account: Option<Account>,
+    /// Among all clients.
+    pub(crate) place: Option<ClientPlace>,
 }
 
 /// Facts about a session from its login.
@@ -196,7 +198,12 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
     let client = accept(socket).inspect_err(|error| tracing::debug!(%error, "accept")).ok()?;
     let address = client.socket().peer_ip();
     let (mut slot, mut sequence) = (Some(client), 0);
+    let place = shared.access.rules.clients.enter();
     let login = async {
+        if place.is_none() {
+            // ER_CON_COUNT_ERROR
+            return Err(Refusal::Say(1040, "08004", "Too many connections".to_owned()));
+        }
         let (opened, mut theirs) = open_upstream(slot.as_mut().ok_or(Refusal::Gone)?, shared).await?;
         let thread = theirs.connection_id;
         if shares_connections(shared) {
@@ -213,7 +220,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
         Ok((upstream, thread, about, account)) => {
             let ok = login_ok(&about.ok, about.tracks, about.capabilities);
             packet::put(client.output.buffer(), &mut sequence, &ok);
-            Some(Admitted { client, upstream, about, thread, account })
+            Some(Admitted { client, upstream, about, thread, account, place })
         }
         Err(refusal) => {
             refusal.count(address, shared);
@@ -228,9 +235,9 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
     }
 }
 
-/// Whether sessions share connections: Freshet must be able to log in again.
+/// Whether sessions may share connections: Freshet must be able to log in again.
 fn shares_connections(shared: &MySql) -> bool {
-    shared.access.users.is_some() && shared.settings.pool.mode == PoolMode::Transaction
+    shared.access.users.is_some() && shared.settings.pool.may_share()
 }
 
 fn accept(incoming: Incoming) -> std::io::Result<Peer> {

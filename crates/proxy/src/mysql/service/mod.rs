@@ -29,6 +29,6 @@ pub fn start(mysql: &Arc<MySql>) {
     mysql.tasks.spawn(prober::prove_commits(mysql.clone()));
     mysql.tasks.spawn(catalog::watch_catalog(mysql.clone()));
     join_keys::run_key_queries(mysql);
-    mysql.tasks.spawn(pools::close_idle_connections(mysql.clone()));
+    mysql.tasks.spawn(pools::tend_pools(mysql.clone()));
     mysql.tasks.spawn(failover_watch::watch_failover(mysql.clone()));
 }

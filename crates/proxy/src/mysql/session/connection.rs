@@ -30,6 +30,14 @@ impl ServerConnection {
         Self { peer, thread, deaf: false, tracking: Tracking::default(), earlier_received: 0, facts: Facts::default() }
     }
 
+    /// A connection after a login that no session has; None: it is of no use.
+    pub(crate) fn at_rest(peer: Peer, thread: u32) -> Option<Self> {
+        let mut connection = Self::new(peer, thread);
+        connection.facts.counted = Counted::from(connection.consumed());
+        connection.peer.rest().ok()?;
+        Some(connection)
+    }
+
     /// The number of bytes that have come and are consumed.
     pub(super) fn consumed(&self) -> u64 {
         (self.earlier_received + self.peer.traffic).saturating_sub(self.peer.input.bytes().len() as u64)

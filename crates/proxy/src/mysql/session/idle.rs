@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use freshet_wire::mysql::capabilities::Status;
+use freshet_wire::mysql::command::QUERY;
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
 use tokio::time::timeout;
@@ -19,6 +20,10 @@ use crate::statement::registry::TEXT_BYTES_MAX;
 
 /// Time limit for last messages.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The first word of statements for Freshet itself, and where it begins at the latest: attributes or a comment may come before it.
+const VERB: &[u8] = b"freshet ";
+const VERB_WITHIN: usize = 64;
 
 /// A command at the start of the client's input.
 #[derive(Clone, Copy, Debug)]
@@ -51,13 +56,18 @@ impl Session {
             if self.forward_unasked() {
                 return Ok(None);
             }
-            if let Some(command) = self.command_at_hand() {
+            let command = self.command_at_hand();
+            let waits = self.is_paused() && !command.is_some_and(|command| self.is_for_freshet(command));
+            self.server.link.set_parked(self.is_paused());
+            if let Some(command) = command
+                && !waits
+            {
                 return Ok(Some(command));
             }
             if self.client.ended {
                 return Ok(None);
             }
-            let (code, state, text) = match self.wait().await? {
+            let (code, state, text) = match self.wait(command.is_some()).await? {
                 Came::Something => continue,
                 // ER_SERVER_SHUTDOWN
                 Came::Drain => (1053, "08S01", "Server shutdown in progress"),
@@ -98,8 +108,23 @@ impl Session {
             && (switches.is_closing() || !self.status.has(Status::IN_TRANS) && !self.transaction.is_within_block())
     }
 
-    /// Sends the output, until something arrives.
-    async fn wait(&mut self) -> io::Result<Came> {
+    /// Whether the next command waits for RESUME. A transaction is ended first.
+    fn is_paused(&self) -> bool {
+        self.server.link.is_paused()
+            && !self.status.has(Status::IN_TRANS)
+            && !self.transaction.is_within_block()
+            && !self.shared.switches.is_draining()
+    }
+
+    /// Whether it is a statement for Freshet itself, such as FRESHET RESUME.
+    fn is_for_freshet(&self, command: Command) -> bool {
+        let payload = self.client.input.bytes().get(HEADER_BYTES..command.header.packet_bytes()).unwrap_or_default();
+        command.code == Some(QUERY)
+            && payload.windows(VERB.len()).take(VERB_WITHIN).any(|word| word.eq_ignore_ascii_case(VERB))
+    }
+
+    /// Sends the output, until something arrives. `is_full`: the next command is at hand.
+    async fn wait(&mut self, is_full: bool) -> io::Result<Came> {
         std::future::poll_fn(|cx| {
             if self.is_to_leave() {
                 return Poll::Ready(Ok(Came::Drain));
@@ -118,8 +143,14 @@ impl Session {
             {
                 return Poll::Ready(Err(error));
             }
+            if self.server.link.take_news() {
+                return Poll::Ready(Ok(Came::Something));
+            }
             if let Poll::Ready(received) = self.server.poll_receive(cx) {
                 return Poll::Ready(received.map(|()| Came::Something));
+            }
+            if is_full {
+                return Poll::Pending;
             }
             self.client.poll_receive(cx).map_ok(|()| Came::Something)
         })

@@ -89,6 +89,7 @@ use crate::mysql::session::at_hand::AtHand;
 pub(crate) use crate::mysql::session::connection::ServerConnection;
 use crate::mysql::session::definitions::Definitions;
 use crate::mysql::session::diagnostics::Replay;
+pub(crate) use crate::mysql::session::pooling::PooledLogin;
 use crate::mysql::session::pooling::Pooling;
 use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::server_connection::ServerSide;
@@ -184,8 +185,9 @@ pub(crate) async fn serve(socket: Incoming, shared: Arc<MySql>, worker: usize) {
     }
 }
 
-async fn converse(admitted: Admitted, shared: &Arc<MySql>, worker: usize) -> Result<(), SessionError> {
+async fn converse(mut admitted: Admitted, shared: &Arc<MySql>, worker: usize) -> Result<(), SessionError> {
     let listed = shared.sessions.begin(about(&admitted));
+    let _place = admitted.place.take();
     let _woken = shared.switches.enlist().await;
     listed.link.enlist().await;
     let mut session = Session::new(admitted, shared.clone(), (worker, listed.link.clone()));
@@ -212,7 +214,7 @@ fn about(admitted: &Admitted) -> About {
 
 impl Session {
     fn new(admitted: Admitted, shared: Arc<MySql>, (worker, link): (usize, Arc<Link>)) -> Self {
-        let Admitted { client, upstream, about, thread, account } = admitted;
+        let Admitted { client, upstream, about, thread, account, .. } = admitted;
         let connection = ServerConnection::new(upstream, thread);
         let (connection, pooling) = match account {
             None => (Some(connection), None),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use freshet_wire::mysql::capabilities::Status;
+use freshet_wire::mysql::error::put_error;
 
 use crate::mysql::MySql;
 use crate::mysql::kills::Target;
@@ -29,14 +30,25 @@ use crate::mysql::session::label::Label;
 use crate::mysql::session::pin::{Lasting, Pin};
 use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::{Session, SessionError};
-use crate::pool::{Group, Lease};
+use crate::pool::{Group, Lease, PoolMode};
 use crate::server::sessions::Link;
 use crate::statement::registry::Statement;
+
+/// What logs in on more connections like that of a session's login.
+#[derive(Debug)]
+pub(crate) struct PooledLogin {
+    pub(crate) account: Arc<Account>,
+    pub(crate) database: Option<Arc<str>>,
+    pub(crate) group: Group,
+}
 
 /// The part of a session in transaction mode.
 #[derive(Debug)]
 pub(crate) struct Pooling {
-    pub(super) account: Account,
+    pub(super) account: Arc<Account>,
+    mode: PoolMode,
+    /// That of its login, for which others look.
+    _login: Arc<PooledLogin>,
     pub(super) target: Arc<Target>,
     /// Of the connection that the session has.
     pub(super) lease: Option<Lease<ServerConnection>>,
@@ -53,6 +65,8 @@ pub(crate) struct Pooling {
     pub(super) wrote_here: bool,
     /// The answer to a statement that sets LAST_INSERT_ID() is due.
     pub(super) sets_insert_id: bool,
+    /// The pin that was noted last.
+    pinned: Option<&'static str>,
 }
 
 impl Pooling {
@@ -63,19 +77,29 @@ impl Pooling {
         (connection, link): (ServerConnection, &Arc<Link>),
         shared: &Arc<MySql>,
     ) -> (Option<ServerConnection>, Self) {
+        let (account, mode) = (Arc::new(account), shared.settings.pool.mode_of(&about.user));
         let (database, label) = (about.database.as_deref().map(Arc::from), Label::default());
         let group = group(&account, &label, about.database.as_deref());
-        let mut lease = shared.pools.try_check_out(&account.key, &group);
+        let login =
+            Arc::new(PooledLogin { account: account.clone(), database: database.clone(), group: group.clone() });
+        if mode.shares() {
+            shared.logins.note(&account.key, &login);
+        }
+        let mut lease = if mode.shares() { shared.pools.try_check_out(&account.key, &group) } else { None };
         let target = shared.kills.begin(account.number, &about.user, link);
         if let Some(lease) = &mut lease {
             drop(lease.take());
             lease.renew();
+        }
+        let connection = (lease.is_some() || !mode.shares()).then_some(connection);
+        if let Some(connection) = &connection {
             target.has(connection.thread);
         }
-        let connection = lease.is_some().then_some(connection);
         let pooling = Self {
             group,
             account,
+            mode,
+            _login: login,
             target,
             lease,
             label,
@@ -85,6 +109,7 @@ impl Pooling {
             insert_id: Some(0),
             wrote_here: false,
             sets_insert_id: false,
+            pinned: None,
         };
         (connection, pooling)
     }
@@ -96,6 +121,11 @@ impl Pooling {
         self.lasting = Lasting::default();
         self.unjudged.clear();
         self.insert_id = None;
+    }
+
+    /// Whether the session gives its connection back. Else it has it to its end.
+    pub(super) fn shares(&self) -> bool {
+        self.mode.shares()
     }
 
     /// The connection stays with the session, which may be another user's.
@@ -123,11 +153,20 @@ impl Session {
 
     /// A command has been handled: gives the connection back if nothing of the session lives there.
     pub(super) async fn rest(&mut self) -> Result<(), SessionError> {
-        if self.server.pooling.is_none() || !self.server.is_connected() || self.client.output.is_high() {
+        let Some(pooling) = self.server.pooling.as_ref().filter(|pooling| pooling.shares()) else { return Ok(()) };
+        let refuses_blocks = pooling.mode == PoolMode::Statement;
+        if !self.server.is_connected() || self.client.output.is_high() {
             return Ok(());
         }
-        if let Some(pin) = self.pin() {
-            self.shared.metrics.count_kept(pin.name());
+        if refuses_blocks && (self.status.has(Status::IN_TRANS) || self.transaction.is_within_block()) {
+            // ER_NOT_SUPPORTED_YET
+            let text = "Transactions are not allowed with the pool mode statement";
+            put_error(self.client.output.buffer(), &mut 1, 1235, Some("42000"), text);
+            return Err(SessionError::NoConnection);
+        }
+        let pin = self.pin();
+        self.note_pin(pin.map(Pin::name));
+        if pin.is_some() {
             return Ok(());
         }
         if !self.clear_warnings().await? {
@@ -139,6 +178,15 @@ impl Session {
             self.give_back();
         }
         Ok(())
+    }
+
+    fn note_pin(&mut self, reason: Option<&'static str>) {
+        if let Some(pooling) = &mut self.server.pooling
+            && pooling.pinned != reason
+        {
+            pooling.pinned = reason;
+            self.shared.sessions.note_pin(&self.server.link, reason);
+        }
     }
 
     /// Whether nothing is on its way in either direction.

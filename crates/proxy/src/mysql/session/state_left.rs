@@ -29,7 +29,7 @@ impl Session {
     /// Answers a read of `@@last_gtid` with an error, if that of the connection may be another session's; false: it may not. From then on sessions
     /// keep the connection on which they have written, so it can be the first only.
     pub(super) fn refuse_last_gtid(&mut self, statement: &Statement) -> bool {
-        let Some(pooling) = &self.server.pooling else { return false };
+        let Some(pooling) = self.server.pooling.as_ref().filter(|pooling| pooling.shares()) else { return false };
         if !self.server.about.version.is_mariadb || !names(&statement.query.text, "last_gtid") {
             return false;
         }

@@ -8,7 +8,7 @@ use super::{Answer, Wrong};
 use crate::admin::change_bounds;
 use crate::postgres::console::show::HELP;
 
-/// How often PAUSE looks whether all sessions rest.
+/// How often PAUSE looks whether all sessions rest, and WAIT_CLOSE whether all connections are closed.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Parameters of a server that clients set without need, and that PgBouncer ignores.
 const IGNORED: [&str; 5] =
@@ -41,13 +41,7 @@ pub(super) async fn act(
             "RELOAD".to_owned()
         }
         Command::Pause(database) => {
-            let database = database.as_deref();
-            known(instance, "pause", database)?;
-            not_all_paused(instance)?;
-            instance.pause(database);
-            while !instance.is_at_rest(database) && is_paused(instance, database) {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
+            pause(instance, database.as_deref()).await?;
             "PAUSE".to_owned()
         }
         Command::Resume(database) => {
@@ -60,8 +54,12 @@ pub(super) async fn act(
         }
         Command::Reconnect(database) => {
             known(instance, "reconnect", database.as_deref())?;
-            // Each connection to the database ends with its client, as in PgBouncer's session mode.
+            instance.reconnect(database.as_deref());
             "RECONNECT".to_owned()
+        }
+        Command::WaitClose(database) => {
+            wait_close(instance, database.as_deref()).await?;
+            "WAIT_CLOSE".to_owned()
         }
         Command::Kill(database) => {
             known(instance, "kill", database.as_deref())?;
@@ -84,6 +82,26 @@ pub(super) async fn act(
         Command::Show(_) | Command::Help | Command::Lacking(_) => "SHOW".to_owned(),
     };
     Ok(Answer::Done(tag, None))
+}
+
+/// Returns when all sessions rest, or the pause has ended.
+async fn pause(instance: Instance<'_>, database: Option<&str>) -> Result<(), Wrong> {
+    known(instance, "pause", database)?;
+    not_all_paused(instance)?;
+    instance.pause(database);
+    while !instance.is_at_rest(database) && is_paused(instance, database) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Returns when all connections from before the last RECONNECT are closed.
+async fn wait_close(instance: Instance<'_>, database: Option<&str>) -> Result<(), Wrong> {
+    known(instance, "wait_close", database)?;
+    while !instance.is_reconnected(database) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
 }
 
 fn lacking(name: &str) -> Wrong {

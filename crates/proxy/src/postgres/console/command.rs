@@ -17,6 +17,7 @@ pub(super) enum Command {
     Pause(Option<String>),
     Resume(Option<String>),
     Reconnect(Option<String>),
+    WaitClose(Option<String>),
     Kill(Option<String>),
     KillClient(String),
     Shutdown(Stop),
@@ -60,11 +61,12 @@ impl Command {
             ("pause", _) => Self::Pause(argument),
             ("resume", _) => Self::Resume(argument),
             ("reconnect", _) => Self::Reconnect(argument),
+            ("wait_close", _) => Self::WaitClose(argument),
             ("kill", _) => Self::Kill(argument),
             ("kill_client", _) => Self::KillClient(argument.unwrap_or_default()),
             ("shutdown", None) => Self::Shutdown(Stop::AtOnce),
             ("shutdown", _) if is("wait_for_clients") || is("wait_for_servers") => Self::Shutdown(Stop::AfterDrain),
-            ("suspend" | "disable" | "enable" | "wait_close", _) => Self::Lacking(verb.to_ascii_uppercase()),
+            ("suspend" | "disable" | "enable", _) => Self::Lacking(verb.to_ascii_uppercase()),
             _ => return Err(wrong()),
         };
         Ok(Some(command))

@@ -1,8 +1,8 @@
 //! PgBouncer's console: the database `pgbouncer`, which Freshet answers itself.
 //!
 //! Its users are operators and the collectors of monitoring systems, which read columns by their names. So commands, columns, their order and their types,
-//! and the words of errors are those of PgBouncer 1.25. Figures mean what they mean under `pool_mode = session`: each client has a connection to
-//! the database of its own. What Freshet adds stands to the right, except in SHOW CONFIG, whose readers count the columns.
+//! and the words of errors are those of PgBouncer 1.25. Where each session has a connection of its own, figures mean what they mean under
+//! `pool_mode = session`. What Freshet adds stands to the right, except in SHOW CONFIG, whose readers count the columns.
 //!
 //! | part | where |
 //! |---|---|

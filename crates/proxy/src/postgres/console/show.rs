@@ -9,7 +9,7 @@ use freshet_wire::postgres::table::{Column, Type};
 use super::served::{Instance, Served};
 use super::sockets::{self, Ends};
 use super::{Answer, Rows, VERSION, Wrong, stats};
-use crate::pool::Shown;
+use crate::pool::{PoolMode, Shown};
 use crate::postgres::Pg;
 use crate::server::sessions::Link;
 
@@ -37,6 +37,7 @@ pub(super) const HELP: &str = "Console usage
 \tPAUSE [<db>]
 \tRESUME [<db>]
 \tRECONNECT [<db>]
+\tWAIT_CLOSE [<db>]
 \tKILL [<db>]
 \tKILL_CLIENT <client_id>
 \tSHUTDOWN
@@ -187,8 +188,9 @@ impl Show {
 
     pub(super) fn columns(self) -> &'static [Column] {
         match self {
-            Self::ActiveSockets | Self::Sockets => sockets::columns(true),
-            Self::Clients | Self::Servers => sockets::columns(false),
+            Self::ActiveSockets | Self::Sockets => sockets::columns(Ends::Clients, true),
+            Self::Clients => sockets::columns(Ends::Clients, false),
+            Self::Servers => sockets::columns(Ends::Servers, false),
             // Readers count them: what Freshet has beyond these is in its own SHOW CONFIG.
             Self::Config => &const { [text("key"), text("value"), text("default"), text("changeable")] },
             Self::Databases => &DATABASES,
@@ -281,6 +283,7 @@ fn database(instance: Instance<'_>, served: &Served, links: &[Arc<Link>], name: 
     let clients = links.iter().filter(|link| link.about.database == name).count();
     let paused = !is_console && instance.is_paused(name);
     let own = |text: &str| is_console.then(|| text.to_owned());
+    let mode = served.pg.pool_mode(None);
     let at_server = if served.names().any(|own| own == name) { conninfo.database.as_str() } else { name };
     let mut row = vec![
         Some(name.to_owned()),
@@ -289,12 +292,24 @@ fn database(instance: Instance<'_>, served: &Served, links: &[Arc<Link>], name: 
         Some(at_server.to_owned()),
         own("pgbouncer"),
     ];
-    let figures: [usize; 4] = [0; 4];
-    row.extend(figures.map(|n| Some(n.to_string())));
-    row.extend([Some(if is_console { "statement" } else { "session" }.to_owned()), None]);
-    let servers = if is_console { 0 } else { clients };
-    row.extend([0, servers, 0, clients, usize::from(paused), 0].map(|n| Some(n.to_string())));
+    let pool = &served.pg.settings.pool;
+    let lifetime = pool.lifetime.map_or(0, |lifetime| usize::try_from(lifetime.as_secs()).unwrap_or(usize::MAX));
+    let limits = [pool.size, pool.min, pool.reserve, lifetime, pool.size_in_all.unwrap_or_default()];
+    // Where sessions have connections of their own there are no limits.
+    let limits = if mode.shares() && !is_console { limits } else { [0; 5] };
+    let [size, min, reserve, lifetime, most] = limits;
+    row.extend([size, min, reserve, lifetime].map(|n| Some(n.to_string())));
+    row.extend([Some(if is_console { "statement" } else { mode.name() }.to_owned()), None]);
+    let servers = if is_console { 0 } else { servers(&served.pg, links, name) };
+    row.extend([most, servers, 0, clients, usize::from(paused), 0].map(|n| Some(n.to_string())));
     row
+}
+
+/// Connections to the server of this name: those that sessions share, and those of the other sessions.
+fn servers(pg: &Pg, links: &[Arc<Link>], name: &str) -> usize {
+    let shared = pg.pooling.pools.shown().into_iter().filter(|pool| pool.key.database == name);
+    let has_own = |link: &&Arc<Link>| link.about.database == name && !pg.shares(link);
+    shared.map(|pool| pool.in_use + pool.idle).sum::<usize>() + links.iter().filter(has_own).count()
 }
 
 fn lists(instance: Instance<'_>) -> Rows {
@@ -345,32 +360,61 @@ fn by_pool(all: &[Arc<Link>]) -> BTreeMap<(&str, &str), usize> {
 
 fn pools(instance: Instance<'_>) -> Rows {
     let all = instance.links();
-    let shared: Vec<_> = instance.all().flat_map(|pg| pg.pooling.pools.shown()).collect();
+    let of = |pg: &Arc<Pg>| {
+        let shown = pg.pooling.pools.shown().into_iter();
+        shown.map(|pool| (pg.pool_mode(Some(&pool.key.user)), pool)).collect::<Vec<_>>()
+    };
+    let shared: Vec<_> = instance.all().flat_map(of).collect();
+    let mut clients_of = by_pool(&all);
+    let sharing = sharing(instance);
+    for (_, pool) in &shared {
+        // Its clients may have gone.
+        clients_of.entry((&pool.key.database, &pool.key.user)).or_default();
+    }
     let row = |((database, user), clients): ((&str, &str), usize)| {
-        if let Some(pool) = shared.iter().find(|pool| pool.key.database == database && pool.key.user == user) {
-            return shared_pool(pool, clients);
+        if let Some((mode, pool)) =
+            shared.iter().find(|(_, pool)| pool.key.database == database && pool.key.user == user)
+        {
+            return shared_pool(*mode, pool, clients);
         }
         let is_console = database == "pgbouncer";
         let is_paused = !is_console && instance.is_paused(database);
         let (active, waiting) = if is_paused { (0, clients) } else { (clients, 0) };
-        let servers = if is_console { 0 } else { clients };
+        let mode = sharing.get(&(database.to_owned(), user.to_owned())).copied();
+        // None of them has a connection now.
+        let servers = if is_console || mode.is_some() { 0 } else { clients };
+        let mode = mode.unwrap_or(if is_console { "statement" } else { "session" });
         let mut row = vec![Some(database.to_owned()), Some(user.to_owned())];
         row.extend([active, waiting, 0, 0, servers, 0, 0, 0, 0, 0, 0, 0, 0].map(|n: usize| Some(n.to_string())));
-        row.extend([Some(if is_console { "statement" } else { "session" }.to_owned()), None]);
+        row.extend([Some(mode.to_owned()), None]);
         row
     };
-    by_pool(&all).into_iter().map(row).collect()
+    clients_of.into_iter().map(row).collect()
+}
+
+/// The modes of databases and users whose sessions share connections.
+fn sharing(instance: Instance<'_>) -> BTreeMap<(String, String), &'static str> {
+    let of = |pg: &Arc<Pg>| {
+        let links = pg.sessions.all().into_iter().filter(|link| pg.shares(link));
+        let mode = |link: Arc<Link>| {
+            let (database, user) = (link.about.database.clone(), link.about.user.clone());
+            let mode = pg.pool_mode(Some(&user)).name();
+            ((database, user), mode)
+        };
+        links.map(mode).collect::<Vec<_>>()
+    };
+    instance.all().flat_map(of).collect()
 }
 
 /// Sessions that share connections.
-fn shared_pool(pool: &Shown, clients: usize) -> Vec<Option<String>> {
+fn shared_pool(mode: PoolMode, pool: &Shown, clients: usize) -> Vec<Option<String>> {
     let Shown { key, in_use, idle, waiting, longest_wait } = pool;
     let micros = longest_wait.subsec_micros() as usize;
     let seconds = usize::try_from(longest_wait.as_secs()).unwrap_or(usize::MAX);
     let active = clients.saturating_sub(*waiting);
     let mut row = vec![Some(key.database.clone()), Some(key.user.clone())];
     row.extend([active, *waiting, 0, 0, *in_use, 0, 0, *idle, 0, 0, 0, seconds, micros].map(|n| Some(n.to_string())));
-    row.extend([Some("transaction".to_owned()), None]);
+    row.extend([Some(mode.name().to_owned()), None]);
     row
 }
 

@@ -50,10 +50,25 @@ const ALL: [Column; 28] = [
 ];
 /// Without those behind them, which are about PgBouncer's buffers.
 const SHORT: usize = 21;
+/// The columns of SHOW CLIENTS: those, and what keeps the client on its server connection, and since when.
+const OF_CLIENTS: [Column; SHORT + 2] = {
+    let mut columns = [text("pin"); SHORT + 2];
+    let (short, _) = ALL.split_at(SHORT);
+    let (first, rest) = columns.split_at_mut(SHORT);
+    first.copy_from_slice(short);
+    if let [_, since] = rest {
+        *since = text("pin_time");
+    }
+    columns
+};
 
-/// The columns of SHOW CLIENTS and SHOW SERVERS, or of SHOW SOCKETS.
-pub(super) fn columns(sockets: bool) -> &'static [Column] {
-    if sockets { &ALL } else { ALL.split_at(SHORT).0 }
+/// The columns of SHOW SOCKETS, or else of SHOW CLIENTS or SHOW SERVERS.
+pub(super) fn columns(ends: Ends, sockets: bool) -> &'static [Column] {
+    match (sockets, ends) {
+        (true, _) => &ALL,
+        (false, Ends::Clients) => &OF_CLIENTS,
+        (false, Ends::Servers) => ALL.split_at(SHORT).0,
+    }
 }
 
 /// Which ends, and what their states are called.
@@ -109,7 +124,7 @@ fn row(instance: Instance<'_>, link: &Link, ends: Ends, sockets: bool) -> Vec<Op
         since,
         "0".to_owned(),
         "0".to_owned(),
-        "0".to_owned(),
+        u8::from(!is_client && link.is_close_needed()).to_string(),
         at,
         if about.console { String::new() } else { linked },
         "0".to_owned(),
@@ -118,8 +133,16 @@ fn row(instance: Instance<'_>, link: &Link, ends: Ends, sockets: bool) -> Vec<Op
         "0".to_owned(),
         link.id.to_string(),
     ];
-    row.resize(columns(sockets).len(), "0".to_owned());
-    row.into_iter().map(Some).collect()
+    if sockets {
+        row.resize(ALL.len(), "0".to_owned());
+    }
+    let mut row: Vec<Option<String>> = row.into_iter().map(Some).collect();
+    if is_client && !sockets {
+        let pinned = link.pin.get();
+        row.push(pinned.map(|pinned| pinned.reason.to_owned()));
+        row.push(pinned.and_then(|pinned| SystemTime::now().checked_sub(pinned.since.elapsed())).map(time));
+    }
+    row
 }
 
 /// A time as PgBouncer prints it, in its time zone, which is UTC here.
@@ -145,7 +168,10 @@ mod tests {
 
     #[test]
     fn columns_are_pgbouncers() {
-        assert_eq!((columns(false).len(), columns(false).last().map(|c| c.name)), (SHORT, Some("id")));
-        assert_eq!(columns(true).len(), 28);
+        let names = |ends, sockets| columns(ends, sockets).iter().map(|column| column.name).collect::<Vec<_>>();
+        let servers = names(Ends::Servers, false);
+        assert_eq!((servers.len(), servers.last()), (SHORT, Some(&"id")));
+        assert_eq!(names(Ends::Clients, false), [servers, vec!["pin", "pin_time"]].concat());
+        assert_eq!(names(Ends::Clients, true).len(), 28);
     }
 }

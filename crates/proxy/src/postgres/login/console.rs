@@ -10,7 +10,7 @@ use freshet_wire::postgres::{backend, frontend, startup, table};
 
 use super::exchange::prove;
 use super::greet::TlsFacts;
-use super::{Method, NAME_BYTES_MAX, Names, Refusal, check_certificate, check_leg, check_rate, relay};
+use super::{Method, NAME_BYTES_MAX, Names, Refusal, checks, relay};
 use crate::peer::Peer;
 use crate::postgres::Pg;
 
@@ -45,14 +45,14 @@ pub(super) async fn log_in(
     if user.is_empty() {
         return Err(Refusal::Say("28000", "no PostgreSQL user name specified in startup packet".into()));
     }
-    check_leg(client, &session, shared)?;
-    check_rate(client, shared)?;
+    checks::leg(client, &session, shared)?;
+    checks::rate(client, shared)?;
     if session.minor > 0 || !session.options.is_empty() {
         backend::put_negotiate(client.output.buffer(), 0, &session.options);
     }
     match shared.access.method {
         Method::Trust => {}
-        Method::Cert => check_certificate(&user, tls)?,
+        Method::Cert => checks::certificate(&user, tls)?,
         Method::Auto if shared.access.sources.exist() => {
             let proven = prove(client, &user, tls, shared).await?;
             client.output.put(&proven.last_words);

@@ -13,6 +13,7 @@
 //! user goes through the same exchange as a known one.
 
 mod cancel;
+mod checks;
 mod console;
 mod exchange;
 mod greet;
@@ -35,7 +36,6 @@ use freshet_wire::postgres::startup::{self, Replication};
 use tokio::time::timeout;
 
 use crate::peer::Peer;
-use crate::pool::PoolMode;
 use crate::postgres::Pg;
 use crate::postgres::login::greet::{Greeted, Hello};
 use crate::postgres::login::lookup::Sources;
@@ -43,6 +43,7 @@ use crate::postgres::on_demand::Tenancy;
 use crate::postgres::pooling::{Login, Obtained};
 use crate::postgres::session::first_question;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
+use crate::server::client_limit::ClientPlace;
 use crate::server::databases::Databases;
 use crate::shared::ServerIdentity;
 
@@ -72,6 +73,11 @@ impl Access {
         Ok(Self { method: settings.method, rules, sources: Sources::new(settings, upstream)? })
     }
 
+    /// Whether logins end at Freshet, and not at the database.
+    pub(crate) fn has_logins(&self) -> bool {
+        self.method != Method::Auto || self.sources.exist()
+    }
+
     /// Reads the files again. A bad one is reported, and its previous contents stay in use.
     pub(crate) fn reload(&self) -> Vec<AccessError> {
         self.rules.reload(self.sources.reload())
@@ -86,9 +92,9 @@ impl Access {
 /// Who has been let in.
 pub(crate) enum Entered {
     /// A session with the database.
-    Session(Admitted),
+    Session(Box<Admitted>),
     /// An operator at the console.
-    Console(Visitor, Arc<Pg>),
+    Console(Box<Visitor>, Arc<Pg>),
 }
 
 /// What a client's start-up packet names.
@@ -123,6 +129,8 @@ pub(crate) struct Admitted {
     pub(crate) names: Names,
     /// Of a database of the entry `*`: its place there.
     pub(crate) tenancy: Option<Tenancy>,
+    /// Among all clients.
+    pub(crate) place: ClientPlace,
 }
 
 impl Admitted {
@@ -288,18 +296,26 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
     if is_console {
         let login = timeout(LOGIN_TIMEOUT, console::log_in(&mut client, &packet, &tls, &shared)).await;
         return match login.unwrap_or_else(|_| Err(timed_out())) {
-            Ok((user, is_admin)) => Some(Entered::Console(Visitor { client, user, is_admin, names }, shared)),
+            Ok((user, is_admin)) => {
+                let visitor = Visitor { client, user, is_admin, names };
+                Some(Entered::Console(Box::new(visitor), shared))
+            }
             Err(refusal) => {
                 refuse(&mut client, &refusal, &shared).await;
                 None
             }
         };
     }
+    let Some(place) = databases.rules.clients.enter() else {
+        // PgBouncer's words.
+        say(&mut client, &Refusal::Say("08P01", "no more connections allowed (max_client_conn)".to_owned())).await;
+        return None;
+    };
     let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, &shared, &names.database)).await;
     match login.unwrap_or_else(|_| Err(timed_out())) {
         Ok(LoggedIn { upstream, replication, user }) => {
             backend::put_authentication(client.output.buffer(), 0, &[]);
-            let mut admitted = Admitted { shared, client, upstream, replication, user, names, tenancy: None };
+            let mut admitted = Admitted { shared, client, upstream, replication, user, names, tenancy: None, place };
             // The entry `*` has no stream, so that its logins ask nothing.
             if let Some(on_demand) = admitted.shared.own.on_demand.clone()
                 && replication != Replication::Physical
@@ -309,7 +325,7 @@ async fn admit_alone(socket: Incoming, databases: &Databases) -> Option<Entered>
             {
                 admitted.move_in(tenancy);
             }
-            Some(Entered::Session(admitted))
+            Some(Entered::Session(Box::new(admitted)))
         }
         Err(refusal) => {
             refuse(&mut client, &refusal, &shared).await;
@@ -386,7 +402,7 @@ async fn log_in(
         Err(error) => return Err(Refusal::out_of_step(error.to_string())),
     };
     let replication = session.replication;
-    let relays = shared.access.method == Method::Auto && !shared.access.sources.exist();
+    let relays = !shared.access.has_logins();
     // The server truncates the name in the packet; the proven name must be the one that it reads.
     let name = session.user.get(..NAME_BYTES_MAX).unwrap_or(session.user);
     let user = String::from_utf8_lossy(name).into_owned();
@@ -397,8 +413,8 @@ async fn log_in(
     if user.is_empty() {
         return Err(Refusal::Say("28000", "no PostgreSQL user name specified in startup packet".into()));
     }
-    check_leg(client, &session, shared)?;
-    check_rate(client, shared)?;
+    checks::leg(client, &session, shared)?;
+    checks::rate(client, shared)?;
     let access = &shared.access;
     // PAUSE: nothing reaches the database. It has the name that the client has sent.
     client.unless_gone(shared.sessions.pauses.resumed(database)).await.ok_or(Refusal::Gone)?;
@@ -419,15 +435,12 @@ async fn log_in(
     let proven = match access.method {
         Method::Trust => exchange::Proven::default(),
         Method::Cert => {
-            check_certificate(&user, tls)?;
+            checks::certificate(&user, tls)?;
             exchange::Proven::default()
         }
         Method::Auto => exchange::prove(client, &user, tls, shared).await?,
     };
-    if shared.settings.pool.mode == PoolMode::Transaction
-        && replication == Replication::No
-        && shared.own.on_demand.is_none()
-    {
+    if shared.pool_mode(Some(&user)).shares() && replication == Replication::No {
         let (user, last_words) = (user.clone(), proven.last_words);
         let login = Login::new(packet, (user.clone(), database), proven.credentials);
         let upstream =
@@ -460,35 +473,4 @@ fn refused_upstream(shared: &Pg, error: ConnectError, user: &str) -> Refusal {
         tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
     }
     if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(shared, error, false) }
-}
-
-/// Refuses clients whose address has failed too often.
-fn check_rate(client: &Peer, shared: &Pg) -> Result<(), Refusal> {
-    let allowed = shared.access.rules.login_rate.allowed(client.socket().peer_ip(), shared.clock.now());
-    allowed.map_err(|seconds| {
-        Refusal::Say("28000", format!("too many failed logins from this address; try again in {seconds} s"))
-    })
-}
-
-/// Refuses clients over TCP without TLS, if TLS is required.
-fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Result<(), Refusal> {
-    if !shared.access.rules.tls_required || client.socket().is_private() {
-        return Ok(());
-    }
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let database = database_of(session);
-    let (user, database) = (text(session.user), text(database));
-    Err(Refusal::Say(
-        "28000",
-        format!("Freshet accepts only TLS: user \"{user}\", database \"{database}\", no encryption"),
-    ))
-}
-
-/// The wording is that of PostgreSQL's `cert` method.
-fn check_certificate(user: &str, tls: &greet::TlsFacts) -> Result<(), Refusal> {
-    match &tls.client_name {
-        None => Err(Refusal::Say("28000", "connection requires a valid client certificate".into())),
-        Some(name) if name == user => Ok(()),
-        Some(_) => Err(Refusal::Failed("28000", format!("certificate authentication failed for user \"{user}\""))),
-    }
 }

@@ -7,6 +7,7 @@ use freshet_sql::Isolation;
 use freshet_types::{CatalogVersion, Nanos, Reason};
 
 use crate::peer::Peer;
+use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::rest_question::Lives;
 use crate::postgres::question::IdleMax;
 use crate::postgres::session::own_statements::OwnStatements;
@@ -46,6 +47,7 @@ pub(crate) struct PooledConnection {
     pub(crate) facts: Facts,
     pub(crate) identity: Option<ServerIdentity>,
     pub(crate) compared: Option<(u64, Result<(), Reason>)>,
+    pub(crate) prepared: PreparedThere,
     /// It may have an unnamed statement.
     pub(crate) has_unnamed: bool,
     pub(crate) ready_at: Nanos,

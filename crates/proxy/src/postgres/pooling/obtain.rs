@@ -1,5 +1,6 @@
 //! How a session gets a server connection: an idle one of its pool, or a new one.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::peer::Peer;
 use crate::pool::{Group, Lease, PoolKey, WaitTimeout};
 use crate::postgres::Pg;
 use crate::postgres::pooling::connection::{Facts, Origin, PooledConnection};
+use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::rest_question::{self, Lives};
 use crate::postgres::question::Answer;
 use crate::postgres::session::first_question;
@@ -122,6 +124,22 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>) -> Result<Obtaine
     Ok(Obtained { lease, connection })
 }
 
+/// Opens the connections that pools with clients lack for their minimum.
+pub(crate) async fn open_ahead(shared: &Arc<Pg>, logins: HashMap<Arc<PoolKey>, Arc<Login>>) {
+    for (key, login) in logins {
+        while !shared.sessions.pauses.include(&key.database)
+            && let Some(lease) = shared.pooling.pools.place_below_minimum(&key, &login.group)
+        {
+            // The next look tries it again.
+            let Ok(Ok(mut connection)) = timeout(OPENING_TIMEOUT, open(shared, &login)).await else { break };
+            if connection.socket.rest().is_err() {
+                break;
+            }
+            lease.give_back(connection);
+        }
+    }
+}
+
 /// Logs in, and reads what a session must know of the connection.
 async fn open(shared: &Pg, login: &Login) -> Result<PooledConnection, NotObtained> {
     let under = shared.catalog_version();
@@ -150,6 +168,7 @@ async fn open(shared: &Pg, login: &Login) -> Result<PooledConnection, NotObtaine
         facts,
         identity,
         compared: None,
+        prepared: PreparedThere::default(),
         has_unnamed: false,
         ready_at: shared.clock.now(),
         origin: Arc::new(Origin { greeting: started.greeting.into(), cancel_key: started.cancel_key.into(), lives }),

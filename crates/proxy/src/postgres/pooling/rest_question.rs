@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
+use crate::postgres::pooling::entries::PREFIX;
 use crate::postgres::question::parse_name_array;
 
 /// Extensions whose functions keep nothing in the server process that a session could notice, but settings.
@@ -59,6 +60,8 @@ pub(crate) fn question() -> String {
          CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN 'listen' END, \
          CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE NOT pg_catalog.starts_with(name, '_freshet_')) \
          THEN 'prepared_statement' END, \
+         (SELECT 'entries=' OPERATOR(pg_catalog.||) pg_catalog.count(*)::pg_catalog.text FROM pg_catalog.pg_prepared_statements \
+         WHERE pg_catalog.starts_with(name, '{PREFIX}')), \
          CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE temporary \
          AND active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'replication_slot' END, \
          CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY[{HARMLESS_EXTENSIONS}])) \
@@ -98,6 +101,11 @@ impl Lives {
         })
     }
 
+    /// How many shared prepared statements live there.
+    pub(crate) fn entries(&self) -> Option<usize> {
+        self.objects.split(' ').find_map(|object| object.strip_prefix("entries=")?.parse().ok())
+    }
+
     /// Whether it lives there; see [`question`] for the names.
     pub(crate) fn has(&self, object: &str) -> bool {
         self.objects.split(' ').any(|other| other == object)
@@ -130,10 +138,11 @@ mod tests {
 
     #[test]
     fn answers_are_read() {
-        let row = [&b"{a.b=1,\"search_path=\\\"x\\\", y\"}"[..], b"0f", b"u u", b"listen code"].map(Some);
+        let row = [&b"{a.b=1,\"search_path=\\\"x\\\", y\"}"[..], b"0f", b"u u", b"listen entries=7 code"].map(Some);
         let lives = Lives::read(&row).unwrap();
         assert_eq!(lives.settings, ["a.b=1".into(), "search_path=\"x\", y".into()] as [Arc<str>; 2]);
         assert!(lives.has("listen") && lives.has("code") && !lives.has("cursor"));
+        assert_eq!(lives.entries(), Some(7));
         assert!(Lives::read(&row[1..]).is_none());
     }
 }

@@ -9,6 +9,7 @@ mod pools;
 mod publication;
 mod publishing;
 mod refresh;
+mod servers;
 mod table_balance;
 mod users;
 
@@ -16,8 +17,9 @@ pub use catalog::watch_catalog;
 pub use failover_watch::watch_failover;
 pub use join_keys::run_key_queries;
 pub use lease::keep_lease;
-pub use pools::close_idle_connections;
+pub use pools::tend_pools;
 pub use publication::updates_fail;
 pub use publishing::{publish_tables, stream_must_restart};
 pub use refresh::refresh_entries;
+pub use servers::watch_servers;
 pub use users::look_up_users;

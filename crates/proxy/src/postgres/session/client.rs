@@ -16,6 +16,7 @@ use crate::postgres::session::long_text::LongText;
 use crate::postgres::session::mark::Locally;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::plan::{self, Allowed, TransactionState, View};
+use crate::postgres::session::traces::sets_constants;
 use crate::postgres::session::unit::{ClientUnit, Kind, NAMES_MAX, Unit};
 use crate::postgres::session::{Known, Session};
 use crate::session::commit_wait::Counted;
@@ -44,6 +45,8 @@ pub(crate) struct Nature {
     pub(crate) keeps_settings: bool,
     /// It changes settings for this transaction only.
     pub(crate) locally: Locally,
+    /// It may change settings on which the meaning of constants depends. Known only where sessions share connections.
+    pub(crate) sets_constants: bool,
     /// The only tables that it may write to, under this catalogue; None: any table.
     pub(crate) written: Option<(CatalogVersion, Arc<[TableId]>)>,
     /// The reason for which it is never cached.
@@ -71,6 +74,9 @@ impl Session {
                 break;
             }
             if self.link.may_wait() && (self.is_between_statements_of_a_pause() || self.is_held()) {
+                break;
+            }
+            if self.refuse_kind() {
                 break;
             }
             let Ok(head) = frame::header(self.client.received()) else {
@@ -277,6 +283,9 @@ impl Session {
             }
             if name.starts_with("_freshet_") {
                 self.server.own = OwnStatements::default();
+                if let Some(sharing) = &mut self.server.sharing {
+                    sharing.prepared.take_all();
+                }
             }
         }
     }
@@ -284,7 +293,8 @@ impl Session {
     /// Notes the effect of the last unit. It may change settings, unless `nature` says that it keeps them; None if the statement is not known.
     pub(crate) fn effect(&mut self, effect: Effect, nature: Option<&Nature>) {
         if let Some(sharing) = &mut self.server.sharing {
-            sharing.traces.note(effect, nature.is_some_and(|nature| nature.keeps_settings));
+            let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
+            sharing.traces.note(effect, keeps_settings, nature.is_none_or(|nature| nature.sets_constants));
         }
         if matches!(effect, Effect::Pure | Effect::Signal) {
             return;
@@ -368,6 +378,7 @@ impl Session {
                 defines: Defines::Told,
                 keeps_settings: false,
                 locally: Locally::Nothing,
+                sets_constants: true,
                 written: None,
                 refusal: None,
                 is_silent: false,
@@ -402,7 +413,9 @@ impl Session {
             || (effect == Effect::Settings
                 && template.sets_silently(&self.shared.catalog.load(), |number| statement.constant(number)));
         let (defines, locally) = (template.defines(), locally_of(statement, sets_locally));
-        Nature { effect, defines, keeps_settings, locally, written, refusal, is_silent }
+        let sets_constants =
+            effect >= Effect::Settings && self.server.sharing.is_some() && sets_constants(statement.text());
+        Nature { effect, defines, keeps_settings, locally, sets_constants, written, refusal, is_silent }
     }
 
     /// Whether code may run when its parameters are read, since their types are user-defined.

@@ -292,7 +292,7 @@ impl Session {
 }
 
 /// Whether the normalized query still holds quoted text: a quote, or a dollar sign that begins no placeholder.
-fn has_quotes(query: &str) -> bool {
+pub(super) fn has_quotes(query: &str) -> bool {
     let mut bytes = query.bytes().peekable();
     while let Some(byte) = bytes.next() {
         if byte == b'\'' || (byte == b'$' && !bytes.peek().is_some_and(u8::is_ascii_digit)) {

@@ -77,7 +77,7 @@ impl Session {
         lead: Lead,
         reason: Reason,
     ) -> Result<Step, Reason> {
-        if !self.get_connection() {
+        if !self.get_connection() || self.awaits_names(false) {
             return Ok(Step::Wait);
         }
         if let Some(step) = self.refuse_batch(groups, messages.get(..lead.bytes).filter(|_| lead.closes)) {
@@ -394,7 +394,7 @@ impl Session {
             return self.send_flushed(groups, messages);
         }
         let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
-        self.server.put(before_sync);
+        self.put_messages(before_sync);
         let asks = between && !self.await_probe();
         // After a `Close`, whose answer is the client's, the log-end probe has a `Sync` of its own.
         let within = groups.last().is_none_or(|group| !group.closes);
@@ -417,7 +417,7 @@ impl Session {
         unit.response.owe(groups.iter().map(answers).sum());
         (unit.sent.begun, unit.sent.bound_or_executed, unit.fills.may_end) = (true, true, true);
         self.client.begin_batch(OpenBatch::Passes(Reason::MessageShape));
-        self.server.put(messages);
+        self.put_messages(messages);
         if self.transaction.is_idle() {
             self.note_unseen(groups, messages); // its portal ends with Freshet's own `Sync`
         }

@@ -22,6 +22,7 @@
 //! | prefetch | `prefetch` | whether the next look-up is likely to need the log end, or to miss |
 //! | complete fills | `complete` | answers that wait for the log end before they are cached |
 //! | definitions | `definitions` | whether others must reckon with what the session has defined |
+//! | names | `names`, `renaming`, `renamed` | what the client's names of prepared statements stand for, where connections are shared |
 //! | sharing | `sharing`, `tending`, `traces` | the server connection of a session that shares connections: whether it has one, and what keeps it |
 //! | orders | `orders` | what an operator has ordered: KILL, PAUSE |
 //! | waiting | `waiting` | the acknowledgement or the look-up that waits for the change stream |
@@ -47,6 +48,7 @@ mod long_text;
 mod mark;
 pub(crate) mod moving;
 mod named;
+mod names;
 mod observe;
 mod orders;
 mod own;
@@ -56,7 +58,10 @@ mod pipeline;
 mod plan;
 mod prefetch;
 mod query;
+mod real_names;
 mod refusal;
+mod renamed;
+mod renaming;
 mod server_connection;
 mod sharing;
 pub(crate) mod shown;

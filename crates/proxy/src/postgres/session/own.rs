@@ -18,7 +18,7 @@ use crate::postgres::session::Session;
 use crate::postgres::session::own_statements::{OwnStatements, Rest};
 use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::unit::{Ask, EndWithin, Unit};
-use crate::statement::registry::Statement;
+use crate::statement::registry::{OfPrepared, Statement};
 
 /// The names of all these statements.
 const NAMES: [&[u8]; 7] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY, LOCAL, REST];
@@ -101,8 +101,10 @@ impl Session {
             .transaction
             .block_mut()
             .is_some_and(|block| block.take_unseen_query(statement.map(|statement| &**statement)));
-        let lists_prepared = statement.is_some_and(|statement| statement.lists_prepared);
-        if !lacks_query && !lists_prepared {
+        let lists_prepared = statement.is_some_and(|statement| statement.of_prepared == OfPrepared::Lists);
+        let shows_names = self.shows_names(statement);
+        let unsteady = self.unsteady(statement);
+        if !lacks_query && !lists_prepared && !shows_names && unsteady.is_empty() {
             return;
         }
         let unit = self.pipeline.pop_back();
@@ -113,6 +115,12 @@ impl Session {
         if lists_prepared {
             self.server.close_own();
             self.pipeline.push_own(Ask::UnnamedStatement);
+        }
+        if shows_names && let Some(statement) = statement {
+            self.make_names_real(statement);
+        }
+        for defined in &unsteady {
+            self.steady(defined);
         }
         if let Some(unit) = unit {
             self.pipeline.push(unit);
@@ -168,7 +176,7 @@ impl ServerConnection {
             Ask::Rest => (REST, &mut rest),
             Ask::Query => (QUERY, &mut never),
             Ask::Local => (LOCAL, &mut never),
-            Ask::UnnamedStatement => return,
+            Ask::UnnamedStatement | Ask::Prepare { .. } => return,
         };
         // The long form of the first query for the context is sent only once.
         let knows_server = self.identity.is_some();
@@ -191,7 +199,7 @@ impl ServerConnection {
                     format!("{}, {end}", context::question(false, &named))
                 }
                 Ask::Local => context::local_question(&named),
-                Ask::Context | Ask::UnnamedStatement => context::question(!knows_server, &named),
+                Ask::Context | Ask::UnnamedStatement | Ask::Prepare { .. } => context::question(!knows_server, &named),
             };
             // Close first: the name may be in use after all, and closing an unknown statement is no error.
             frontend::put_close_statement(out, name);

@@ -12,15 +12,11 @@ use crate::postgres::session::batch::{Describe, Group};
 use crate::postgres::session::block::Block;
 use crate::postgres::session::client::{Nature, Step};
 use crate::postgres::session::client_side::OpenBatch;
+use crate::postgres::session::renaming::is_answered_once;
 use crate::postgres::session::statements::{ParsedUnder, Prepared};
 use crate::postgres::session::unit::{Ask, Kind, NAMES_MAX, Response, Unit};
 use crate::postgres::session::way::is_suspect;
 use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
-
-/// Whether the server answers the message with one of those that [`super::upstream`] counts, unless it skips the message.
-fn is_answered_once(tag: u8) -> bool {
-    matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE)
-}
 
 impl Session {
     /// Passes the messages of the extended protocol up to the next `Sync`.
@@ -54,7 +50,7 @@ impl Session {
         unit.effects.mark.others |= describes;
         unit.sent.bound_or_executed = true;
         unit.response.owe(2 + usize::from(describes) + usize::from(group.closes));
-        self.server.put(messages);
+        self.put_messages(messages);
         self.end_passing_batch();
     }
 
@@ -107,7 +103,7 @@ impl Session {
     /// Sends the first messages of a batch, which only the server can answer, with a `Sync` of Freshet's own. The rest waits: if they fail, the
     /// server would skip it ([`Self::lead_answered`]).
     pub(crate) fn send_lead(&mut self, messages: &[u8]) -> Step {
-        if !self.is_idle() {
+        if !self.is_idle() || !self.get_connection() {
             return Step::Wait;
         }
         self.catch_up_unnamed();
@@ -128,7 +124,7 @@ impl Session {
             rest = behind;
         }
         self.last_unit().sent.synced = true;
-        self.server.put(messages);
+        self.put_messages(messages);
         frontend::put_sync(self.server.output());
         self.client.begin_batch(OpenBatch::Leads);
         Step::Done
@@ -162,8 +158,7 @@ impl Session {
             return self.end_prepared_batch(head);
         }
         let wanted = head.frame_bytes.min(TEXT_BYTES_MAX);
-        let watched = matches!(head.tag, frontend::PARSE | frontend::BIND | frontend::CLOSE);
-        if watched && self.client.received().len() < wanted && !self.client.has_ended() {
+        if self.waits_to_pass(head.tag, wanted) {
             return Step::Wait;
         }
         match head.tag {
@@ -210,7 +205,23 @@ impl Session {
         unit.sent.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
         unit.response.owe(usize::from(is_answered_once(head.tag)));
         unit.sent.begun = true;
-        self.pass(head)
+        let input = self.client.take_input();
+        let sent = self.put_renamed(head, input.bytes().get(..wanted).unwrap_or(input.bytes()));
+        self.client.put_back(input);
+        self.client.consume(sent);
+        self.pass(Header { frame_bytes: head.frame_bytes - sent, ..head })
+    }
+
+    /// Whether a message of a batch must wait: for the rest of it that is looked at, or until it is known what the name in it stands for.
+    fn waits_to_pass(&mut self, tag: u8, wanted: usize) -> bool {
+        let is_renamed = tag == frontend::DESCRIBE && self.server.sharing.is_some();
+        let watched = is_renamed || matches!(tag, frontend::PARSE | frontend::BIND | frontend::CLOSE);
+        if watched && self.client.received().len() < wanted && !self.client.has_ended() {
+            return true;
+        }
+        // A text may name statements, too.
+        let names = tag == frontend::PARSE || frontend::statement_name(self.client.received()).is_some();
+        watched && self.server.sharing.is_some() && names && self.awaits_names(true)
     }
 
     /// Passes a `Query` or `FunctionCall` in a batch that has no `Sync` yet. If the batch has failed, the server skips it. Otherwise it belongs to
@@ -291,9 +302,6 @@ impl Session {
             _ => {
                 self.client.unseen_mut().forget();
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
-                    if let Some(sharing) = &mut self.server.sharing {
-                        sharing.traces.note_prepared();
-                    }
                     self.last_unit().statements.forgot = true;
                     self.server.statements.forget(name);
                 }
@@ -381,9 +389,6 @@ impl Session {
     /// `Parse` is sent to the server.
     pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
         self.client.unseen_mut().forget();
-        if let Some(sharing) = self.server.sharing.as_mut().filter(|_| !name.is_empty()) {
-            sharing.traces.note_prepared();
-        }
         let prepared = statement.map(|statement| self.prepared(statement));
         let unit = self.last_unit();
         if unit.statements.parsed.len() < NAMES_MAX {

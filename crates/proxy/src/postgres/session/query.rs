@@ -18,7 +18,7 @@ use crate::postgres::session::plan::Allowed;
 use crate::postgres::session::unit::{Ask, Fill, Kind};
 use crate::session::body::Body;
 use crate::session::lookup::Decision;
-use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
+use crate::statement::registry::{OfPrepared, Statement, TEXT_BYTES_MAX};
 
 impl Session {
     /// A `Query` at the start of the input.
@@ -89,7 +89,8 @@ impl Session {
                 Decision::Fill(()) => {}
             }
         }
-        if !self.get_connection() {
+        let names = statement.of_prepared != OfPrepared::Nothing;
+        if !self.get_connection() || (names && self.awaits_names(false)) {
             return Step::Wait;
         }
         let nature = self.nature(Some(&statement));

@@ -22,12 +22,13 @@ impl Session {
         self.shared.rules.refuses(statement.subject(), &self.server.who())
     }
 
-    /// Why a batch that is to be filled is not sent, if it is not: a rule refuses a statement, or there is no server connection yet.
+    /// Why a batch that is to be filled is not sent, if it is not: a rule refuses a statement, or there is no server connection yet, or its names
+    /// are not known.
     pub(crate) fn holds_back(&mut self, statements: &[Arc<Statement>]) -> Option<Result<Step, Reason>> {
         if statements.iter().any(|statement| self.is_refused(statement)) {
             return Some(Err(Reason::Refused));
         }
-        (!self.get_connection()).then_some(Ok(Step::Wait))
+        (!self.get_connection() || self.awaits_names(false)).then_some(Ok(Step::Wait))
     }
 
     /// Handles a batch that passes, if a rule refuses one of its statements. `leading`: the statements that it closes before.

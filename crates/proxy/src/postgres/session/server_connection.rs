@@ -197,8 +197,17 @@ impl ServerConnection {
         self.socket.ended
     }
 
+    /// Notes what the message at the start of the input reports; false: the message is not complete yet.
+    pub(super) fn note_report(&mut self, head: Header) -> bool {
+        match head.tag {
+            backend::PARAMETER_STATUS => self.setting_reported(head),
+            backend::KEY_DATA => self.key_told(head),
+            _ => true,
+        }
+    }
+
     /// The server reports a setting, in the message at the start of the input; false: the message is not complete yet.
-    pub(crate) fn setting_reported(&mut self, head: Header) -> bool {
+    fn setting_reported(&mut self, head: Header) -> bool {
         if head.frame_bytes > REPORT_BYTES_MAX {
             return true;
         }
@@ -214,7 +223,7 @@ impl ServerConnection {
     }
 
     /// The server tells the key for cancel requests, in the message at the start of the input; false: the message is not complete yet.
-    pub(crate) fn key_told(&mut self, head: Header) -> bool {
+    fn key_told(&mut self, head: Header) -> bool {
         if head.frame_bytes > REPORT_BYTES_MAX {
             return true;
         }

@@ -10,7 +10,9 @@ use tokio::time::Sleep;
 
 use crate::pool::Lease;
 use crate::postgres::pooling::cancel::Enlisted;
+use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::{Login, NotObtained, Obtained, Origin, PooledConnection};
+use crate::postgres::session::names::Names;
 use crate::postgres::session::traces::Traces;
 use crate::session::context::Context;
 
@@ -34,6 +36,13 @@ pub(crate) struct Sharing {
     /// The rest of a message is waited for, up to this time.
     pub(super) rest_due: Option<Pin<Box<Sleep>>>,
     pub(super) traces: Traces,
+    pub(super) names: Names,
+    /// On the connection that it has.
+    pub(super) prepared: PreparedThere,
+    /// Their number when the server was asked last what lives there.
+    pub(super) prepared_asked: usize,
+    /// The pin that was noted last.
+    pub(super) pinned: Option<&'static str>,
 }
 
 /// The right to have a connection, and what stays the same there.
@@ -63,6 +72,10 @@ impl Sharing {
             awaits_cancel: false,
             rest_due: None,
             traces: Traces::default(),
+            names: Names::default(),
+            prepared: PreparedThere::default(),
+            prepared_asked: 0,
+            pinned: None,
         }
     }
 }

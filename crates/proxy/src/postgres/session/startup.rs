@@ -50,9 +50,9 @@ pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: u
 /// Logs the client in; None: it has gone, or the console has served it.
 async fn enter(socket: Incoming, databases: &Databases) -> Option<Admitted> {
     match admit(socket, databases).await? {
-        Entered::Session(admitted) => Some(admitted),
+        Entered::Session(admitted) => Some(*admitted),
         Entered::Console(visitor, shared) => {
-            console::serve(visitor, &shared, databases).await;
+            console::serve(*visitor, &shared, databases).await;
             None
         }
     }
@@ -70,7 +70,7 @@ async fn converse(
         listed.link.dismiss();
     }
     let without_stream = without_stream(&admitted);
-    let Admitted { client, upstream, replication, user, names, tenancy: _tenancy, .. } = admitted;
+    let Admitted { client, upstream, replication, user, names, tenancy: _tenancy, place: _place, .. } = admitted;
     let _woken = shared.switches.enlist().await;
     listed.link.enlist().await;
     // The number of answers on a replication connection is unknown; it may also run SQL.

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use freshet_net::postgres::ConnectError;
 use freshet_sql::Temporary;
-use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::Header;
+use freshet_wire::postgres::{backend, frontend};
 use tokio::time::{sleep, timeout};
 
 use crate::peer::READ_BYTES_MAX;
+use crate::pool::PoolMode;
 use crate::postgres::pooling::rest_question::Lives;
 use crate::postgres::pooling::{Facts, NotObtained, Obtained, PooledConnection, obtain, obtain_at_once, parameters};
 use crate::postgres::session::client_side::OpenBatch;
@@ -85,6 +86,17 @@ impl Session {
     /// as long as it fits the input.
     pub(super) fn waits_for_message(&self, head: Header) -> bool {
         !self.has_connection() && self.client.received().len() < head.frame_bytes.min(READ_BYTES_MAX)
+    }
+
+    /// Refuses a message of a kind that no server knows, as a server does at its first byte; false: it is of another kind, or the server is to refuse
+    /// it.
+    pub(super) fn refuse_kind(&mut self) -> bool {
+        let kind = self.client.received().first().copied();
+        let Some(kind) = kind.filter(|kind| !self.has_connection() && !frontend::is_kind(*kind)) else { return false };
+        let message = format!("invalid frontend message type {kind}");
+        backend::put_error(self.client.output(), "FATAL", "08P01", &message);
+        self.client.say_goodbye();
+        true
     }
 
     /// Whether it has a connection for a longer message, of which only a part has come. Transactions and COPY keep the connection as long as the
@@ -175,6 +187,14 @@ impl Session {
             return if is_over { Tended::Ended } else { Tended::Rests };
         }
         if !self.is_free() {
+            if self.pipeline.is_empty() && !self.transaction.is_idle() {
+                if self.refuses_blocks() {
+                    let message = "transaction blocks not allowed in statement pooling mode";
+                    backend::put_error(self.client.output(), "FATAL", "08P01", message);
+                    return Tended::Ended;
+                }
+                self.note_pin(Some("transaction"));
+            }
             return if has_left { self.end_unfinished() } else { Tended::Rests };
         }
         self.tend_free(has_left)
@@ -182,20 +202,43 @@ impl Session {
 
     /// The same at rest, with a connection.
     fn tend_free(&mut self, has_left: bool) -> Tended {
+        if self.close_superfluous() {
+            return Tended::Rests;
+        }
         let Some(sharing) = &mut self.server.sharing else { return Tended::Rests };
         if sharing.traces.must_ask() {
             sharing.traces.asked();
+            sharing.prepared_asked = sharing.prepared.len();
             self.ask(Ask::Rest);
             return Tended::Rests;
         }
-        let is_clean = sharing.traces.is_clean(&self.shared.pooling.reads_sequences);
-        if !is_clean {
+        let pin = sharing.traces.pin(&self.shared.pooling.reads_sequences);
+        self.note_pin(pin);
+        if pin.is_some() {
             return if has_left { Tended::Leaves } else { Tended::Rests };
+        }
+        if self.close_private() {
+            return Tended::Rests;
         }
         if !self.give_back() {
             return if has_left && !self.awaits_cancel() { Tended::Leaves } else { Tended::Rests };
         }
         if has_left { Tended::Ended } else { Tended::Rests }
+    }
+
+    /// What keeps the session on its connection, now that it is at rest.
+    fn note_pin(&mut self, reason: Option<&'static str>) {
+        if let Some(sharing) = &mut self.server.sharing
+            && sharing.pinned != reason
+        {
+            sharing.pinned = reason;
+            self.shared.sessions.note_pin(&self.link, reason);
+        }
+    }
+
+    fn refuses_blocks(&self) -> bool {
+        let user = self.server.sharing.as_ref().map(|sharing| sharing.login.user.as_str());
+        user.is_some_and(|user| self.shared.settings.pool.mode_of(user) == PoolMode::Statement)
     }
 
     /// The client has ended in the middle of something. What will be answered is waited for; anything else ends with the connection, as the server
@@ -227,14 +270,16 @@ impl Session {
     /// What lives on the connection; None: the question has failed.
     pub(super) fn lives_known(&mut self, lives: Option<&Lives>) {
         let Some(sharing) = &mut self.server.sharing else { return };
-        if let Some(held) = &sharing.held {
-            sharing.traces.answered(lives, &held.origin.lives);
+        let Some(held) = &sharing.held else { return };
+        if sharing.traces.answered(lives, &held.origin.lives) {
+            self.statements_known(lives);
         }
     }
 
     /// Takes the connection.
     fn attach(&mut self, Obtained { lease, connection }: Obtained) {
-        let PooledConnection { socket, own, facts, identity, compared, has_unnamed, ready_at, origin } = connection;
+        let PooledConnection { socket, own, facts, identity, compared, prepared, has_unnamed, ready_at, origin } =
+            connection;
         let Facts { context, named, configuration, configured_at, default_isolation, idle_max } = facts;
         let server = &mut self.server;
         // What was put while there was none prepares its statements itself.
@@ -261,6 +306,7 @@ impl Session {
         settings.temporary = Some(Temporary::default());
         if let Some(sharing) = &mut server.sharing {
             sharing.cancel.target.set(origin.cancel_key.clone());
+            sharing.prepared.join(prepared);
             sharing.held = Some(Held { lease, origin, context });
         }
     }
@@ -300,6 +346,7 @@ impl Session {
             facts,
             identity: server.identity.clone(),
             compared: server.compared.clone(),
+            prepared: std::mem::take(&mut sharing.prepared),
             has_unnamed,
             ready_at: server.ready_at,
             origin,

@@ -25,14 +25,33 @@ enum Known {
     Unsettled,
     /// The server has been asked behind it.
     Asked,
+    /// The question has failed: perhaps a function has dropped all prepared statements, Freshet's too.
+    Failed,
+    /// The server has been asked again.
+    AskedAgain,
     /// This.
     Kept(&'static str),
+}
+
+/// What may be in force on the connection, beside what others see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Amid {
+    /// Nothing: the settings are those of the login.
+    #[default]
+    Login,
+    /// Settings that code may have changed, or such that no constant depends on them.
+    Others,
+    /// Definitions that may be rolled back.
+    Definitions,
+    /// Settings on which the meaning of constants or names depends.
+    Constants,
 }
 
 /// What a session may have left.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     known: Known,
+    amid: Amid,
     /// A statement behind which the server was not asked yet may have run code that is not the server's own.
     runs_code: bool,
     /// What keeps the connection to the session's end.
@@ -44,18 +63,26 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// A statement with this effect is sent. `keeps_settings`: it runs only the server's own code.
-    pub(super) fn note(&mut self, effect: Effect, keeps_settings: bool) {
-        match effect {
-            Effect::Pure | Effect::TransactionControl => return,
-            Effect::Write if keeps_settings => {}
-            Effect::Settings | Effect::Signal => self.known = Known::Unsettled,
-            Effect::Write | Effect::Definition | Effect::Forgets => {
-                self.known = Known::Unsettled;
-                self.runs_code = true;
-            }
+    /// A statement with this effect is sent. `keeps_settings`: it runs only the server's own code. `sets_constants`: see [`sets_constants`].
+    pub(super) fn note(&mut self, effect: Effect, keeps_settings: bool, sets_constants: bool) {
+        if matches!(effect, Effect::Pure | Effect::TransactionControl) {
+            return;
         }
         self.sequences = true;
+        if unsettles(effect, keeps_settings) {
+            self.known = Known::Unsettled;
+            self.runs_code |= !matches!(effect, Effect::Settings | Effect::Signal);
+            self.amid = self.amid.max(match effect {
+                _ if sets_constants => Amid::Constants,
+                Effect::Definition | Effect::Forgets => Amid::Definitions,
+                _ => Amid::Others,
+            });
+        }
+    }
+
+    /// Amid what its statements are prepared now.
+    pub(super) fn amid(&self) -> Amid {
+        self.amid
     }
 
     /// The text of a statement that is sent. `reads_sequences`: any session has read the state of sequences.
@@ -74,7 +101,7 @@ impl Traces {
 
     /// What was sent is no message that a server knows.
     pub(super) fn note_garbage(&mut self) {
-        self.lasting = Some("garbage");
+        self.lasting = Some("invalid_message");
     }
 
     /// Whether a read of the state of sequences would find that of another connection.
@@ -83,18 +110,26 @@ impl Traces {
     }
 
     pub(super) fn must_ask(&self) -> bool {
-        self.known == Known::Unsettled && self.lasting.is_none()
+        matches!(self.known, Known::Unsettled | Known::Failed) && self.lasting.is_none()
     }
 
     pub(super) fn asked(&mut self) {
-        self.known = Known::Asked;
+        self.known = if self.known == Known::Failed { Known::AskedAgain } else { Known::Asked };
     }
 
-    /// The server has answered; None: the question has failed. `origin`: what lived there right after the login.
-    pub(super) fn answered(&mut self, lives: Option<&Lives>, origin: &Lives) {
-        if self.known != Known::Asked {
-            return; // something was sent since
+    /// The server has answered; None: the question has failed. `origin`: what lived there right after the login. False: something was sent since that
+    /// may have changed it.
+    pub(super) fn answered(&mut self, lives: Option<&Lives>, origin: &Lives) -> bool {
+        match (self.known, lives) {
+            (Known::Asked, None) => {
+                self.known = Known::Failed;
+                return true;
+            }
+            (Known::Asked | Known::AskedAgain, _) => {}
+            _ => return false,
         }
+        let is_as_at_login = |lives: &Lives| lives.settings.is_empty() && lives.users == origin.users;
+        self.amid = if lives.is_some_and(is_as_at_login) { Amid::Login } else { Amid::Constants };
         self.known = match lives {
             None => Known::Kept("unknown"),
             Some(lives) if !lives.settings.is_empty() => Known::Kept("settings"),
@@ -104,6 +139,7 @@ impl Traces {
         if std::mem::take(&mut self.runs_code) && lives.is_none_or(|lives| lives.has("code")) {
             self.lasting.get_or_insert("code");
         }
+        true
     }
 
     /// What keeps the connection, as far as is known.
@@ -114,19 +150,47 @@ impl Traces {
         match self.known {
             Known::Clean if self.sequences && reads_sequences.load(Relaxed) => Some("sequence"),
             Known::Clean => None,
-            Known::Unsettled | Known::Asked => Some("unknown"),
+            Known::Unsettled | Known::Asked | Known::Failed | Known::AskedAgain => Some("unknown"),
             Known::Kept(what) => Some(what),
         }
-    }
-
-    /// Whether nothing lives there.
-    pub(super) fn is_clean(&self, reads_sequences: &AtomicBool) -> bool {
-        self.pin(reads_sequences).is_none()
     }
 
     /// The connection is given back.
     pub(super) fn left(&mut self) {
         self.sequences_left |= self.sequences;
+    }
+}
+
+/// Whether a text may change a setting on which the meaning of constants depends. What functions change, unseen, is not looked for.
+pub(super) fn sets_constants(text: &[u8]) -> bool {
+    const NAMES: [&str; 14] = [
+        "search_path",
+        "schema",
+        "role",
+        "authorization",
+        "datestyle",
+        "intervalstyle",
+        "timezone",
+        "time zone",
+        "encoding",
+        "names",
+        "conforming",
+        "_null",
+        "xmloption",
+        "lc_",
+    ];
+    let text = String::from_utf8_lossy(text).to_ascii_lowercase();
+    // The name may be computed.
+    let is_computed = text.contains("set_config") && !text.contains("set_config('");
+    is_computed || NAMES.iter().any(|name| text.contains(name))
+}
+
+/// Whether a statement may leave something. `keeps_settings`: it runs only the server's own code.
+pub(super) fn unsettles(effect: Effect, keeps_settings: bool) -> bool {
+    match effect {
+        Effect::Pure | Effect::TransactionControl => false,
+        Effect::Write => !keeps_settings,
+        Effect::Settings | Effect::Signal | Effect::Definition | Effect::Forgets => true,
     }
 }
 
@@ -147,34 +211,38 @@ mod tests {
     fn statements_that_may_leave_something_are_asked_for() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Pure, false);
-        traces.note(Effect::TransactionControl, false);
-        traces.note(Effect::Write, true);
-        assert!(traces.is_clean(&nobody) && !traces.must_ask());
-        traces.note(Effect::Signal, false);
-        assert!(!traces.is_clean(&nobody) && traces.must_ask());
+        traces.note(Effect::Pure, false, false);
+        traces.note(Effect::TransactionControl, false, false);
+        traces.note(Effect::Write, true, false);
+        assert!(traces.pin(&nobody).is_none() && !traces.must_ask());
+        traces.note(Effect::Signal, false, false);
+        assert!(traces.pin(&nobody).is_some() && traces.must_ask() && traces.amid() == Amid::Others);
         traces.asked();
         traces.answered(Some(&lives("listen", &[])), &origin);
+        assert_eq!(traces.amid(), Amid::Login, "its settings are those of the login");
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("listen"), false));
-        traces.note(Effect::Signal, false);
+        traces.note(Effect::Signal, false, false);
         traces.asked();
         traces.answered(Some(&lives("code", &[])), &origin);
-        assert!(traces.is_clean(&nobody), "no code was run");
+        assert!(traces.pin(&nobody).is_none(), "no code was run");
     }
 
     #[test]
     fn an_answer_to_an_earlier_question_tells_nothing() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Settings, false);
+        traces.note(Effect::Settings, false, false);
         traces.asked();
-        traces.note(Effect::Settings, false);
+        traces.note(Effect::Settings, false, false);
         traces.answered(Some(&origin), &origin);
-        assert!(traces.must_ask() && !traces.is_clean(&nobody));
+        assert!(traces.must_ask() && traces.pin(&nobody).is_some());
         traces.asked();
         traces.answered(None, &origin);
-        assert_eq!(traces.pin(&nobody), Some("unknown"));
-        traces.note(Effect::Settings, false);
+        assert!(traces.must_ask(), "once more");
+        traces.asked();
+        traces.answered(None, &origin);
+        assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("unknown"), false));
+        traces.note(Effect::Settings, false, false);
         traces.asked();
         traces.answered(Some(&lives("", &["TimeZone=UTC"])), &origin);
         assert_eq!(traces.pin(&nobody), Some("settings"));
@@ -184,19 +252,38 @@ mod tests {
     fn code_that_may_keep_something_keeps_the_connection_for_ever() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Write, false);
+        traces.note(Effect::Write, false, false);
         traces.asked();
         traces.answered(Some(&lives("code", &[])), &origin);
-        traces.note(Effect::Write, false);
+        traces.note(Effect::Write, false, false);
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("code"), false));
+    }
+
+    #[test]
+    fn settings_that_constants_depend_on_are_found() {
+        for text in [
+            "SET DateStyle = german",
+            "set local time zone 'UTC'",
+            "set names 'latin1'",
+            "select set_config($1, '', true)",
+        ] {
+            assert!(sets_constants(text.as_bytes()), "{text}");
+        }
+        for text in ["set local app.tenant = '1'", "select set_config('role', 'anon', true)", "set work_mem = '1MB'"] {
+            assert!(!sets_constants(text.as_bytes()), "{text}");
+        }
+        let mut traces = Traces::default();
+        traces.note(Effect::Settings, false, true);
+        traces.note(Effect::Definition, false, false);
+        assert_eq!(traces.amid(), Amid::Constants);
     }
 
     #[test]
     fn sequences_keep_it_once_anybody_reads_them() {
         let reads = AtomicBool::new(false);
         let mut traces = Traces::default();
-        traces.note(Effect::Write, true);
-        assert!(traces.is_clean(&reads));
+        traces.note(Effect::Write, true, false);
+        assert!(traces.pin(&reads).is_none());
         reads.store(true, Relaxed);
         assert_eq!(traces.pin(&reads), Some("sequence"));
     }

@@ -10,6 +10,7 @@ use crate::latency::Took;
 use crate::postgres::session::mark::{Leaves, Locally, Mark};
 use crate::postgres::session::moving::Moving;
 use crate::postgres::session::prefetch::Place;
+use crate::postgres::session::renamed::Renamed;
 use crate::postgres::session::shown::Shown;
 use crate::session::commit_wait::Counted;
 use crate::session::fill::{PendingFill, Reading};
@@ -93,6 +94,11 @@ pub(crate) enum Ask {
     Query,
     /// Restores the server's statements as the client expects them; it has no answer.
     UnnamedStatement,
+    /// Prepares a statement of the client's: see [`super::renaming`]. A row stands for an error.
+    Prepare {
+        /// The number of its entry.
+        entry: u64,
+    },
 }
 
 impl Ask {
@@ -128,6 +134,7 @@ pub(crate) struct ClientUnit {
     pub(crate) copy: Copy,
     pub(crate) effects: Effects,
     pub(crate) statements: Named,
+    pub(crate) renamed: Renamed,
     pub(crate) portals: Portals,
     pub(crate) fills: Fills,
     /// The statement that was executed last, among those with a known prefetch record.
@@ -397,6 +404,7 @@ impl ClientUnit {
     /// A message came that is the answer to one message of the extended protocol, or the last of several.
     pub(crate) fn answered_once(&mut self, tag: u8) {
         self.response.answered();
+        self.renamed.note_answered();
         self.statements.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
         self.portals.is_suspended |= tag == backend::PORTAL_SUSPENDED;
         self.fills.execution += usize::from(tag == backend::BIND_COMPLETE);

@@ -85,7 +85,8 @@ impl Session {
     fn execute_unseen(&mut self) {
         self.catch_up_unnamed();
         let UnseenExecution { mut messages, answers } = std::mem::take(self.client.unseen_mut());
-        self.server.put(&messages);
+        let renamed = self.renamed_execution(&messages);
+        self.server.put(renamed.as_ref().unwrap_or(&messages));
         self.pipeline.push(Unit::Unseen { answers });
         messages.clear();
         *self.client.unseen_mut() = UnseenExecution { messages, answers: 0 };

@@ -41,10 +41,7 @@ impl Session {
             if head.tag == backend::READY && matches!(self.pipeline.front(), Some(Unit::Unseen { .. })) {
                 return Err(SessionError::ServerMisbehaved("the end of a batch that is still to be answered"));
             }
-            if head.tag == backend::PARAMETER_STATUS && !self.server.setting_reported(head) {
-                break;
-            }
-            if head.tag == backend::KEY_DATA && !self.server.key_told(head) {
+            if !self.server.note_report(head) || !self.note_drop(head) {
                 break;
             }
             let input = self.server.received();
@@ -61,18 +58,22 @@ impl Session {
                 } else if head.tag == backend::ERROR {
                     // The last messages of a server that ends the connection are for the client.
                     self.server.way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
+                    if let Some(Unit::Own { ask: Ask::Prepare { .. }, row }) = self.pipeline.front_mut() {
+                        *row = Some(Box::default());
+                    }
                 } else if let Some(row) = self.pipeline.front_mut().and_then(Unit::own_row) {
                     *row = Some(message.into());
                     self.server.way = Way::Swallow;
                 }
             } else if head.tag == backend::ERROR
                 && head.frame_bytes <= OWN_ROW_BYTES_MAX
-                && (self.may_be_refused() || self.may_be_over())
+                && (self.may_be_refused() || self.may_be_over() || self.may_name_entry())
             {
                 let Some(message) = self.server.received().get(..head.frame_bytes) else { break };
                 let message = message.to_vec();
                 let way = self.message_begins(head)?;
-                let is_answered = self.answer_refused(&message) || self.answer_over(&message);
+                let is_answered =
+                    self.answer_refused(&message) || self.answer_over(&message) || self.answer_renamed(&message);
                 self.server.way = if is_answered { Way::Swallow } else { way };
             } else {
                 self.server.way = self.message_begins(head)?;
@@ -95,6 +96,7 @@ impl Session {
             && let Ok(Some(head)) = frame::header(rest)
             && head.frame_bytes <= rest.len()
             && unit.fills.end.as_ref().is_none_or(|end| !end.is_next())
+            && !unit.renamed.is_next()
         {
             let its_way = if keeps(unit, head.tag) { Way::Keep } else { Way::Forward };
             if *way.get_or_insert(its_way) != its_way {
@@ -191,6 +193,9 @@ impl Session {
                     end.note(head.tag);
                     return Ok(Way::Swallow);
                 }
+                if unit.renamed.answers_own(head.tag) {
+                    return Ok(Way::Swallow);
+                }
                 let wrote = unit.effects.mark.writes() || self.transaction.wrote();
                 if head.tag == backend::COMMAND_COMPLETE && wrote && unit.may_be_told_early() {
                     // The client may learn of the commit before its `ReadyForQuery`, which may wait.
@@ -277,6 +282,7 @@ impl Session {
     /// `notified`: see [`Self::own_unit_done`].
     pub(super) fn client_unit_done(&mut self, mut unit: ClientUnit, notified: bool) {
         self.pipeline.take_absorbed_sync();
+        self.take_back_skipped(&mut unit.renamed);
         let (tells, now) = (unit.tells_of_data(), self.now());
         if unit.timeout.is_some() {
             self.end_time_limit();
@@ -367,13 +373,14 @@ impl Session {
     /// `notified`: the answer came with a notification, of a commit that a log-end probe may not cover.
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
-        if row.is_none() && ask != Ask::UnnamedStatement {
+        if row.is_none() && !matches!(ask, Ask::UnnamedStatement | Ask::Prepare { .. }) {
             self.note_named_failed(ask);
             // It failed: perhaps the client's statement dropped all prepared statements unseen.
             self.server.own = OwnStatements::default();
         }
         match ask {
-            Ask::UnnamedStatement | Ask::Query => {}
+            Ask::Prepare { entry } if row.is_some() => self.preparing_failed(entry),
+            Ask::UnnamedStatement | Ask::Query | Ask::Prepare { .. } => {}
             Ask::Rest => self.lives_known(Lives::read(&columns).as_ref()),
             Ask::Proof => {
                 let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
 use thiserror::Error;
 
+use crate::server::client_limit::ClientLimit;
 use crate::server::login_rate::LoginRateLimit;
 use crate::server::pre_auth::PreAuthLimit;
 
@@ -50,6 +51,8 @@ pub struct AccessSettings {
     pub auth_query: Option<String>,
     /// Failed logins per address and minute; 0: no limit.
     pub failures_max: u32,
+    /// Clients that may be connected at once; None: no limit.
+    pub clients_max: Option<usize>,
     /// Descriptors that the process may have open.
     pub files_max: usize,
 }
@@ -79,6 +82,7 @@ pub struct AccessRules {
     pub(crate) tls_required: bool,
     pub(crate) login_rate: LoginRateLimit,
     pub(crate) pre_auth: PreAuthLimit,
+    pub(crate) clients: ClientLimit,
 }
 
 impl AccessRules {
@@ -89,6 +93,7 @@ impl AccessRules {
             tls_required: settings.tls_required,
             login_rate: LoginRateLimit::new(settings.failures_max),
             pre_auth: PreAuthLimit::new(settings.files_max),
+            clients: ClientLimit::new(settings.clients_max),
         }))
     }
 

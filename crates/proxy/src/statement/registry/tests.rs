@@ -45,6 +45,15 @@ fn the_list_of_prepared_statements_is_found_in_any_place() {
     }
 }
 
+#[test]
+fn texts_that_name_prepared_statements_are_found() {
+    for text in ["execute s", "EXPLAIN (analyze) Execute s(1)", "deallocate all", "/* x */prepare p as select 1"] {
+        assert_eq!(OfPrepared::of(text), OfPrepared::Names, "{text}");
+    }
+    assert_eq!(OfPrepared::of("execute s; select * from pg_prepared_statements"), OfPrepared::Lists);
+    assert_eq!(OfPrepared::of("select prepared from executes"), OfPrepared::Nothing);
+}
+
 /// Fills that have not been answered yet say nothing of how long answers take.
 #[test]
 fn averages_are_those_of_answers() {

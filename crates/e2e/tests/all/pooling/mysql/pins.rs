@@ -13,21 +13,21 @@ const HOLDING: &[(&str, &str, &str)] = &[
     ("transaction", "BEGIN", "ROLLBACK"),
     ("transaction", "SET autocommit = 0; SELECT COUNT(*) FROM line", "COMMIT"),
     ("transaction", "SET TRANSACTION READ ONLY", "SELECT n FROM line WHERE id = 1"),
-    ("temporary table", "CREATE TEMPORARY TABLE scratch (n INT)", "DROP TEMPORARY TABLE scratch"),
-    ("locked tables", "LOCK TABLES line READ", "UNLOCK TABLES"),
+    ("temporary_table", "CREATE TEMPORARY TABLE scratch (n INT)", "DROP TEMPORARY TABLE scratch"),
+    ("locked_tables", "LOCK TABLES line READ", "UNLOCK TABLES"),
     ("warnings", "SELECT CAST('x' AS SIGNED)", "SELECT COUNT(*) FROM line"),
-    ("row count", "UPDATE line SET n = n + 1", "SELECT COUNT(*) FROM line"),
+    ("row_count", "UPDATE line SET n = n + 1", "SELECT COUNT(*) FROM line"),
     ("xa", "XA START 'x'; XA END 'x'; XA PREPARE 'x'", "XA ROLLBACK 'x'"),
-    ("named lock", "SELECT GET_LOCK('{}', 0)", "DO RELEASE_ALL_LOCKS()"),
-    ("user variable", "SET @a = 1", ""),
-    ("user variable", "SELECT id INTO @a FROM item WHERE id = 1", ""),
-    ("user variable", "SELECT @a := 1", ""),
+    ("named_lock", "SELECT GET_LOCK('{}', 0)", "DO RELEASE_ALL_LOCKS()"),
+    ("user_variable", "SET @a = 1", ""),
+    ("user_variable", "SELECT id INTO @a FROM item WHERE id = 1", ""),
+    ("user_variable", "SELECT @a := 1", ""),
     ("handler", "HANDLER line OPEN", ""),
-    ("named statement", "PREPARE s FROM 'SELECT 1'", ""),
-    ("connection number", "SELECT CONNECTION_ID()", ""),
+    ("named_statement", "PREPARE s FROM 'SELECT 1'", ""),
+    ("connection_number", "SELECT CONNECTION_ID()", ""),
     ("setting", "SET time_zone = @@time_zone", ""),
-    ("stored code", "CALL remember()", ""),
-    ("stored code", "INSERT INTO logged (n) VALUES (1); SELECT COUNT(*) FROM line", ""),
+    ("stored_code", "CALL remember()", ""),
+    ("stored_code", "INSERT INTO logged (n) VALUES (1); SELECT COUNT(*) FROM line", ""),
 ];
 
 /// Statements behind which it has none.
@@ -51,7 +51,9 @@ fn what_holds_a_connection(kind: Kind) -> Result<()> {
     let stage = Stage::start(kind, 1)?;
     for (pin, holding, ending) in HOLDING {
         let kept = || {
-            Ok::<_, anyhow::Error>(stage.pair.freshet.metrics()?.value(&format!("freshet_pins_total{{pin=\"{pin}\"}}")))
+            Ok::<_, anyhow::Error>(
+                stage.pair.freshet.metrics()?.value(&format!("freshet_pins_total{{reason=\"{pin}\"}}")),
+            )
         };
         // Until the catalogue shows the routines, stored code has another name.
         crate::support::eventually(crate::support::PATIENCE, || {

@@ -36,7 +36,18 @@ impl Stage {
     }
 
     pub(super) fn with(kind: Kind, options: &[&str]) -> Result<Self> {
+        Self::over(Database::shared(kind)?, kind, options)
+    }
+
+    /// The account has this mode.
+    pub(super) fn of_mode(kind: Kind, mode: &str, options: &[&str]) -> Result<Self> {
         let database = Database::shared(kind)?;
+        let modes = format!("{}_pool={mode}", database.name);
+        Self::over(database, kind, &[options, &["--pool-users", &modes]].concat())
+    }
+
+    /// The account is an operator, too.
+    pub(super) fn over(database: Database, kind: Kind, options: &[&str]) -> Result<Self> {
         for statement in SCHEMA {
             database.run(statement)?;
         }
@@ -51,7 +62,7 @@ impl Stage {
         std::fs::write(&file, format!("\"{user}\" \"secret\"\n"))?;
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
         let users = file.display().to_string();
-        let options = [&["--users", &users, "--pool", "transaction"], options].concat();
+        let options = [&["--users", &users, "--pool", "transaction", "--admin-users", &user], options].concat();
         Ok(Self { pair: Pair::over(database, "DO 0", &options)?, user, file })
     }
 

@@ -6,9 +6,15 @@ use anyhow::{Context, Result, ensure};
 
 use super::{is_silent, is_silent_for, shared};
 use crate::support::frames::{bind_text, copy_data, copy_done, execute, frame, parse, query, sync};
-use crate::support::{PATIENCE, Version, eventually, on_both};
+use crate::support::{PATIENCE, RawClient, Version, eventually, on_both};
 
-on_both!(beginnings_take_no_connection, long_beginnings_give_way, long_messages_arrive, copy_keeps_the_connection);
+on_both!(
+    beginnings_take_no_connection,
+    unknown_kinds_are_refused_at_once,
+    long_beginnings_give_way,
+    long_messages_arrive,
+    copy_keeps_the_connection,
+);
 
 const SCHEMA: &str = "create table t (v text)";
 /// More than is read ahead of a message's end.
@@ -41,6 +47,23 @@ fn beginnings_take_no_connection(version: Version) -> Result<()> {
     split.send(&message[9..])?;
     split.until(b'Z')?;
     ensure!(other.value("select count(*) from t where v = 'split'")? == "1");
+    Ok(())
+}
+
+fn unknown_kinds_are_refused_at_once(version: Version) -> Result<()> {
+    let pair = shared(version, SCHEMA, 1)?;
+    for bytes in [beginning(b'p', 0), beginning(b'A', 100 << 10), vec![b'~'], vec![0, 0, 0]] {
+        let [direct, through] = [pair.database.address(), pair.address()].map(|address| -> Result<_> {
+            let mut client = RawClient::login(address, pair.login())?;
+            client.run("select 1")?;
+            client.send(&bytes)?;
+            let told = client.until(b'E')?;
+            let field = |field| told.iter().find_map(|message| message.field(field));
+            Ok((field(b'S'), field(b'C'), field(b'M')))
+        });
+        let (direct, through) = (direct?, through?);
+        ensure!(direct == through, "{direct:?}, {through:?}");
+    }
     Ok(())
 }
 

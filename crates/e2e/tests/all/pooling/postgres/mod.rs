@@ -1,9 +1,12 @@
 //! PostgreSQL: the same as direct, with few server connections.
 
 mod leaks;
+mod limits;
 mod logins;
 mod messages;
+mod operator;
 mod pins;
+mod prepared;
 mod sharing;
 
 use std::time::Duration;

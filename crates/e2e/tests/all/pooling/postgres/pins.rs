@@ -3,10 +3,9 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{PID, is_silent, shared};
-use crate::support::frames::{close_statement, parse, sync};
 use crate::support::{PATIENCE, RawClient, Version, eventually, on_both};
 
-on_both!(what_lives_on_a_connection_keeps_it, what_cannot_be_asked_keeps_it_for_ever, named_statements_keep_it);
+on_both!(what_lives_on_a_connection_keeps_it, what_cannot_be_asked_keeps_it_for_ever);
 
 const SCHEMA: &str = "create table t (id serial primary key, v int); insert into t (v) values (10);
     create function hidden() returns void language plpgsql as $$ begin perform set_config('work_mem', '3MB', false); end $$;
@@ -87,15 +86,5 @@ fn what_cannot_be_asked_keeps_it_for_ever(version: Version) -> Result<()> {
         drop(a);
         b.until(b'Z').context("the connection is free once the session has ended")?;
     }
-    Ok(())
-}
-
-fn named_statements_keep_it(version: Version) -> Result<()> {
-    let pair = shared(version, SCHEMA, 1)?;
-    let (mut a, mut b) = (pair.connect()?, pair.connect()?);
-    a.exchange(&[parse("s", "select 1"), sync()].concat(), 1)?;
-    ensure!(!is_free(&mut b)?);
-    a.exchange(&[close_statement("s"), sync()].concat(), 1)?;
-    b.until(b'Z')?;
     Ok(())
 }

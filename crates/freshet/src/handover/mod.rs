@@ -1,0 +1,30 @@
+//! An upgrade without a refused connection: on SIGUSR2 a new process takes the listening sockets over, and this one ends after its sessions.
+//!
+//! The old process starts the program again, from the path and with the arguments of its own start. The two talk over a socket pair, which is the
+//! standard input of the new process:
+//!
+//! | from | message | then |
+//! |---|---|---|
+//! | old | the listening sockets (`SCM_RIGHTS`), each with its configured address, and `end` | the new one reads its configuration and opens everything |
+//! | new | `ready` | the old one switches its cache off for good |
+//! | old | `go` | the new one accepts, the old one does not any more |
+//! | old | the end of the stream: the process has ended | the new one follows the change stream, and caches |
+//!
+//! A new process that fails before `ready` changes nothing: the old one goes on.
+//!
+//! *Why the new process caches nothing before the old one has ended*: no read may miss a write that was acknowledged through Freshet. Each process holds
+//! the acknowledgement until its own stream has delivered the write. So a write through the old process could be missed by a hit of the new one, and the
+//! other way round. One of them caches, or neither. That also settles who follows a lasting replication slot.
+
+mod predecessor;
+mod successor;
+
+pub(crate) use predecessor::{Predecessor, PredecessorEnd, WAITING};
+pub(crate) use successor::Handover;
+
+/// Set for the new process: its standard input is the socket pair.
+const VARIABLE: &str = "FRESHET_HANDOVER";
+const READY: &str = "ready";
+const GO: &str = "go";
+/// Follows the last socket.
+const END: &str = "end\n";

@@ -1,0 +1,189 @@
+//! The old process's side.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use freshet_proxy::{Databases, Workers};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::Signal;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::predecessor::PredecessorEnd;
+use super::{END, GO, READY, VARIABLE};
+use crate::notify::ServiceManager;
+use crate::web::Web;
+
+/// Limit of the time that the new process takes to read its configuration and to open everything.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The first process of a container: the container ends with it.
+const INIT: u32 = 1;
+
+/// What another process can take over.
+pub(crate) struct Handover {
+    /// SIGUSR2.
+    pub(crate) requests: Signal,
+    /// The command line of this process.
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) web: Option<Web>,
+    /// Reads changed files.
+    pub(crate) watch: AbortHandle,
+    pub(crate) predecessor: PredecessorEnd,
+}
+
+impl Handover {
+    /// Returns after a request when another process accepts the connections, and this one does not any more. A failure is logged, and this process goes
+    /// on.
+    pub(crate) async fn complete(&mut self, databases: &Databases, manager: &ServiceManager) {
+        loop {
+            if self.requests.recv().await.is_none() {
+                return std::future::pending().await;
+            }
+            tracing::info!("SIGUSR2: a new process is to take over");
+            match self.hand_over(databases, manager).await {
+                Ok(()) => return,
+                Err(error) => tracing::error!("no new process has taken over, and this one goes on: {error:#}"),
+            }
+        }
+    }
+
+    async fn hand_over(&self, databases: &Databases, manager: &ServiceManager) -> Result<()> {
+        ensure!(self.predecessor.has_come(), "the process before this one has not ended yet");
+        ensure!(std::process::id() != INIT, "a container ends with its first process: replace the container");
+        let mut successor = Successor::start(&self.arguments, &self.sockets()?)?;
+        successor.ready().await?;
+        let process = successor.process.id().context("it has ended")?;
+        // From here on the new process may acknowledge writes that this one's stream does not deliver in time.
+        databases.retire();
+        manager.hand_over(process);
+        successor.go().await.context("it has ended while it took over; the cache of this process stays off")?;
+        self.workers.hand_over();
+        self.watch.abort();
+        if let Some(web) = &self.web {
+            web.stop();
+        }
+        tracing::info!(connections = self.connections(), "handed over to process {process}; sessions go on here");
+        Ok(())
+    }
+
+    fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let mut all = self.workers.duplicates()?;
+        if let Some(web) = &self.web {
+            all.push(web.duplicate()?);
+        }
+        Ok(all)
+    }
+
+    /// Connections that this process has accepted and that are still open.
+    pub(crate) fn connections(&self) -> usize {
+        self.workers.connections()
+    }
+}
+
+/// The new process.
+struct Successor {
+    process: Child,
+    link: tokio::net::UnixStream,
+}
+
+impl Successor {
+    /// Starts the program from its path, where a new version may be now.
+    fn start(arguments: &[OsString], sockets: &[(String, OwnedFd)]) -> Result<Self> {
+        let (program, arguments) = arguments.split_first().context("the program has no name")?;
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        send(&ours, sockets).context("the sockets cannot be sent")?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(OwnedFd::from(theirs)).env(VARIABLE, "stdin");
+        // It names this process; the new one is watched as well.
+        command.env_remove("WATCHDOG_PID");
+        let process = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+        Ok(Self { process, link: tokio::net::UnixStream::from_std(ours)? })
+    }
+
+    /// Waits until it can accept connections. Otherwise it is ended.
+    async fn ready(&mut self) -> Result<()> {
+        let mut line = [0; READY.len() + 1];
+        match timeout(READY_TIMEOUT, self.link.read_exact(&mut line)).await {
+            Ok(Ok(_)) if line.starts_with(READY.as_bytes()) => Ok(()),
+            Ok(Err(_)) => {
+                let status = self.end(Duration::from_secs(1)).await?;
+                bail!("it has ended with {status}; its own line is in this log");
+            }
+            Ok(_) => {
+                self.end(Duration::ZERO).await?;
+                bail!("it does not know how to take over");
+            }
+            Err(_) => {
+                self.end(Duration::ZERO).await?;
+                bail!("it was not ready within {} s", READY_TIMEOUT.as_secs());
+            }
+        }
+    }
+
+    /// Waits for its end. After this time it is killed.
+    async fn end(&mut self, within: Duration) -> io::Result<ExitStatus> {
+        if let Ok(status) = timeout(within, self.process.wait()).await {
+            return status;
+        }
+        self.process.kill().await?;
+        self.process.wait().await
+    }
+
+    /// Lets it accept. The link ends with this process and not before: by that the new one sees its end.
+    async fn go(mut self) -> io::Result<()> {
+        self.link.write_all(format!("{GO}\n").as_bytes()).await?;
+        std::mem::forget(self.link);
+        Ok(())
+    }
+}
+
+/// Sends listening sockets. The buffer of the link must hold all messages, since nobody reads them yet.
+fn send(link: &UnixStream, sockets: &[(String, OwnedFd)]) -> io::Result<()> {
+    for (address, socket) in sockets {
+        let rights = [socket.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&rights));
+        let line = format!("{address}\n");
+        sendmsg(link, &[IoSlice::new(line.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    }
+    rustix::net::send(link, END.as_bytes(), SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::super::predecessor::receive;
+    use super::*;
+
+    #[test]
+    fn sockets_arrive_with_their_addresses() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let bound: Vec<TcpListener> =
+            (0..100).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let addresses: Vec<_> = bound.iter().map(|socket| socket.local_addr().expect("an address")).collect();
+        let all = bound.into_iter().zip(&addresses).map(|(socket, at)| (at.to_string(), socket.into()));
+        send(&ours, &all.collect::<Vec<_>>()).expect("room for all");
+        let received = receive(&theirs).expect("all");
+        assert_eq!(received.len(), addresses.len());
+        for ((text, socket), address) in received.into_iter().zip(addresses) {
+            assert_eq!(text, address.to_string());
+            assert_eq!(TcpListener::from(socket).local_addr().expect("an address"), address);
+        }
+        drop(ours);
+        assert!(receive(&theirs).is_err(), "the end without a word");
+    }
+}

@@ -1,0 +1,112 @@
+//! Watches the servers of an upstream of several hosts: see [`crate::shared::servers`].
+//!
+//! A connection to each host reads its role and position every second. A host that does not answer is asked again after a pause that grows. Nothing
+//! waits for the watch: service connections find a primary by themselves (`target_session_attrs`). The watch only takes wrong hosts out of the choice,
+//! if the connection string asks for a primary; the failover watch then moves the stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_net::conninfo::TargetSessionAttrs;
+use freshet_net::postgres::Client;
+use freshet_types::Lsn;
+
+use crate::postgres::Pg;
+use crate::postgres::question::{POSTMASTER_START, SYSTEM_ID};
+use crate::postgres::service::connection::ServiceError;
+use crate::shared::servers::{Found, Role};
+
+/// Interval of questions to a server that answers.
+const EVERY: Duration = Duration::from_secs(1);
+/// The longest pause before the next question to a server that does not answer. It begins with [`EVERY`], and doubles.
+const PAUSE_MAX: Duration = Duration::from_secs(16);
+/// Time for one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Starts the watch, if there are several hosts.
+pub fn watch_servers(pg: &Arc<Pg>) {
+    let hosts = &pg.own.upstream.conninfo().hosts;
+    if hosts.len() < 2 {
+        return;
+    }
+    pg.servers.begin(hosts.iter().map(|host| host.address.to_string()));
+    for at in 0..hosts.len() {
+        pg.tasks.spawn(watch(pg.clone(), at));
+    }
+}
+
+/// Watches one server; never returns.
+async fn watch(pg: Arc<Pg>, at: usize) {
+    let (mut client, mut pause) = (None, EVERY);
+    loop {
+        let answer = ask(&pg, at, &mut client).await;
+        if answer.is_ok() {
+            pause = EVERY;
+        } else {
+            client = None;
+        }
+        let is_up = answer.is_ok();
+        if pg.servers.note(at, answer.map_err(|error| error.to_string())) {
+            tracing::info!("server {} of the upstream: {}", at + 1, pg.servers.describe(at));
+        }
+        leave_out(&pg);
+        tokio::time::sleep(pause).await;
+        if !is_up {
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
+
+/// Takes wrong servers out of the choice.
+fn leave_out(pg: &Pg) {
+    let upstream = &pg.own.upstream;
+    if !matches!(upstream.conninfo().target_session_attrs, TargetSessionAttrs::Primary | TargetSessionAttrs::ReadWrite)
+    {
+        return; // the operator takes any server, or wants a standby
+    }
+    for change in pg.servers.decide(pg.identity().as_deref(), upstream.host_in_use()) {
+        upstream.leave_out(change.at, change.left_out.is_some());
+        if let Some(why) = change.left_out {
+            // Those that lead there must not be used again.
+            pg.pooling.pools.reconnect(None);
+            tracing::warn!("the server {} is left out: {why}", change.address);
+        } else {
+            tracing::info!("the server {} is no longer left out", change.address);
+        }
+    }
+}
+
+async fn ask(pg: &Pg, at: usize, client: &mut Option<Client>) -> Result<Found, ServiceError> {
+    let client = match client {
+        Some(client) if !client.is_dead() => client,
+        other => other.insert(Client::connect_to(&pg.own.upstream, at).await?),
+    };
+    // Functions that fail on the other kind of server are not called there. A promotion in between does no harm.
+    let sql = format!(
+        "SELECT {SYSTEM_ID}, {POSTMASTER_START}, r.standby::text, \
+         CASE WHEN r.standby THEN (SELECT received_tli FROM pg_catalog.pg_stat_wal_receiver)::text \
+         ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8) END, \
+         CASE WHEN r.standby THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END::text, \
+         CASE WHEN NOT r.standby OR pg_catalog.pg_last_wal_receive_lsn() = pg_catalog.pg_last_wal_replay_lsn() THEN 0 \
+         ELSE pg_catalog.round(extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.pg_last_xact_replay_timestamp())::numeric, 3) END::text \
+         FROM (SELECT pg_catalog.pg_is_in_recovery() AS standby OFFSET 0) r"
+    );
+    let rows = client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
+    let unexpected = || ServiceError::UnexpectedAnswer("the role of a server");
+    let [[Some(system_id), Some(start), Some(standby), timeline, position, lag]] =
+        rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]
+    else {
+        return Err(unexpected());
+    };
+    let role = if standby == "true" { Role::Standby } else { Role::Primary };
+    // The name of a log file begins with the timeline in hexadecimal digits.
+    let radix = if role == Role::Primary { 16 } else { 10 };
+    Ok(Found {
+        system_id: system_id.clone(),
+        postmaster_start: start.clone(),
+        role,
+        timeline: timeline.as_ref().and_then(|text| u32::from_str_radix(text, radix).ok()),
+        position: position.as_ref().and_then(|text| Lsn::parse(text)),
+        lag_seconds: lag.clone().unwrap_or_default(),
+    })
+}

@@ -1,0 +1,310 @@
+//! The servers of an upstream of several hosts: what is known of each, and which of them must not be used.
+//!
+//! A service connection to each host reads its role and position (`postgres/service/servers.rs`). Two facts make a server the wrong one, whatever
+//! else it says: it is another database system than that of the change stream, or it is a primary although a newer timeline exists, so another server
+//! was promoted. Such a primary lives on without its standbys, and what is written there is lost. Of two primaries with the same timeline nobody
+//! knows which is right: Freshet stays with the one that it uses.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use freshet_types::Lsn;
+
+use crate::shared::ServerIdentity;
+
+/// What a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Primary,
+    Standby,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Standby => "standby",
+        }
+    }
+}
+
+/// What a server has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) system_id: String,
+    pub(crate) postmaster_start: String,
+    pub(crate) role: Role,
+    /// Of a standby: that from which it receives, if the account may know it.
+    pub(crate) timeline: Option<u32>,
+    /// The log end of a primary, or the replayed position of a standby.
+    pub(crate) position: Option<Lsn>,
+    /// Age of the last transaction that a standby has replayed; 0 if it has replayed all that it has received.
+    pub(crate) lag_seconds: String,
+}
+
+/// Why a server must not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    OtherSystem,
+    /// A primary of an older timeline than this one.
+    OldTimeline(u32),
+    SecondPrimary,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherSystem => f.write_str("it is another database system: its system identifier differs"),
+            Self::OldTimeline(newest) => {
+                write!(f, "it is an old primary: another server was promoted to timeline {newest}")
+            }
+            Self::SecondPrimary => f.write_str("it is a second primary with the same timeline"),
+        }
+    }
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+struct Watched {
+    address: String,
+    /// Its last answer.
+    found: Option<Found>,
+    /// Why it has not answered since.
+    trouble: Option<String>,
+    left_out: Option<LeftOut>,
+    since: Instant,
+}
+
+impl Watched {
+    fn state(&self) -> &'static str {
+        match self {
+            Self { left_out: Some(_), .. } => "left out",
+            Self { trouble: Some(_), .. } => "down",
+            Self { found: None, .. } => "unknown",
+            _ => "up",
+        }
+    }
+
+    fn is_up_as(&self, role: Role) -> bool {
+        self.trouble.is_none() && self.found.as_ref().is_some_and(|found| found.role == role)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// In the order of the connection string; empty if they are not watched.
+    list: Vec<Watched>,
+    /// The database system of the change streams so far.
+    system_id: Option<String>,
+    /// The newest timeline of a primary of this system.
+    newest: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Servers {
+    inside: Mutex<Inside>,
+}
+
+/// A server that is left out from now on, or no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Its index.
+    pub(crate) at: usize,
+    pub(crate) address: String,
+    pub(crate) left_out: Option<LeftOut>,
+}
+
+impl Servers {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These servers are watched from now on.
+    pub(crate) fn begin(&self, addresses: impl Iterator<Item = String>) {
+        let since = Instant::now();
+        let watch = |address| Watched { address, found: None, trouble: None, left_out: None, since };
+        self.inside().list = addresses.map(watch).collect();
+    }
+
+    /// A server has answered, or has not. Returns whether that is new.
+    pub(crate) fn note(&self, at: usize, answer: Result<Found, String>) -> bool {
+        let mut inside = self.inside();
+        let Some(server) = inside.list.get_mut(at) else { return false };
+        let (before, role) = (server.state(), server.found.as_ref().map(|found| found.role));
+        match answer {
+            Ok(found) => (server.found, server.trouble) = (Some(found), None),
+            Err(trouble) => server.trouble = Some(trouble),
+        }
+        let is_new = server.state() != before || server.found.as_ref().map(|found| found.role) != role;
+        if is_new {
+            server.since = Instant::now();
+        }
+        is_new
+    }
+
+    /// Decides which servers are left out, and returns the changes. `stream`: the server of the change stream; `in_use`: the index of the server that
+    /// sessions use.
+    pub(crate) fn decide(&self, stream: Option<&ServerIdentity>, in_use: usize) -> Vec<Change> {
+        let inside = &mut *self.inside();
+        if let Some(stream) = stream.filter(|stream| inside.system_id.as_ref() != Some(&stream.system_id)) {
+            (inside.system_id, inside.newest) = (Some(stream.system_id.clone()), 0);
+        }
+        let Some(system_id) = &inside.system_id else { return Vec::new() };
+        let primaries = inside
+            .list
+            .iter()
+            .filter_map(|server| server.found.as_ref())
+            .filter(|found| found.role == Role::Primary && found.system_id == *system_id);
+        inside.newest = primaries.filter_map(|found| found.timeline).fold(inside.newest, u32::max);
+        let verdicts: Vec<_> = (0..inside.list.len()).map(|at| verdict(inside, system_id, at, in_use)).collect();
+        let mut changes = Vec::new();
+        for (at, (server, left_out)) in inside.list.iter_mut().zip(verdicts).enumerate() {
+            if server.left_out != left_out {
+                (server.left_out, server.since) = (left_out, Instant::now());
+                changes.push(Change { at, address: server.address.clone(), left_out });
+            }
+        }
+        changes
+    }
+
+    /// A server's address, state and trouble, for the log.
+    pub(crate) fn describe(&self, at: usize) -> String {
+        let inside = self.inside();
+        let Some(server) = inside.list.get(at) else { return String::new() };
+        let role = server.found.as_ref().map_or("", |found| found.role.name());
+        let words = [&server.address, role, server.state(), server.trouble.as_deref().unwrap_or_default()];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The rows of SHOW REPLICATION. `upstream`: for an upstream whose servers are not watched.
+    pub(crate) fn shown(&self, upstream: &str, stream: Option<&ServerIdentity>) -> Vec<Vec<String>> {
+        let inside = self.inside();
+        if inside.list.is_empty() {
+            let is_stream = if stream.is_some() { "yes" } else { "no" };
+            let row = [upstream, "", "", "", "", "", is_stream, "not watched", "", ""];
+            return vec![row.map(str::to_owned).into()];
+        }
+        let comes_from = |found: &Found| {
+            let same = |stream: &ServerIdentity| {
+                stream.system_id == found.system_id && stream.postmaster_start == found.postmaster_start
+            };
+            stream.is_some_and(same)
+        };
+        let found = || inside.list.iter().filter_map(|server| server.found.as_ref());
+        let end = found().find(|found| comes_from(found)).and_then(|found| found.position);
+        inside.list.iter().map(|server| row(server, end, comes_from)).collect()
+    }
+}
+
+/// Whether the server at this place is the wrong one.
+fn verdict(inside: &Inside, system_id: &str, at: usize, in_use: usize) -> Option<LeftOut> {
+    let server = inside.list.get(at)?;
+    let found = server.found.as_ref()?;
+    if found.system_id != system_id {
+        return Some(LeftOut::OtherSystem);
+    }
+    if found.role == Role::Standby {
+        return None;
+    }
+    if found.timeline.is_some_and(|timeline| timeline < inside.newest) {
+        return Some(LeftOut::OldTimeline(inside.newest));
+    }
+    let is_rival = |(other, rival): (usize, &Watched)| {
+        // The same server under another address is no rival.
+        let same = |rival: &Found| {
+            rival.system_id == system_id
+                && rival.timeline == found.timeline
+                && rival.postmaster_start != found.postmaster_start
+        };
+        other == in_use && other != at && rival.is_up_as(Role::Primary) && rival.found.as_ref().is_some_and(same)
+    };
+    let has_rival = server.is_up_as(Role::Primary) && inside.list.iter().enumerate().any(is_rival);
+    has_rival.then_some(LeftOut::SecondPrimary)
+}
+
+/// `end`: the log end of the stream's server.
+fn row(server: &Watched, end: Option<Lsn>, comes_from: impl Fn(&Found) -> bool) -> Vec<String> {
+    let found = server.found.as_ref();
+    let text = |of: fn(&Found) -> Option<String>| found.and_then(of).unwrap_or_default();
+    let lag = end.zip(found.and_then(|found| found.position)).map(|(end, position)| end.0.saturating_sub(position.0));
+    let reason = server.left_out.map(|left_out| left_out.to_string()).or_else(|| server.trouble.clone());
+    vec![
+        server.address.clone(),
+        text(|found| Some(found.role.name().to_owned())),
+        text(|found| Some(found.timeline?.to_string())),
+        text(|found| Some(found.position?.to_string())),
+        lag.map(|bytes| bytes.to_string()).unwrap_or_default(),
+        text(|found| Some(found.lag_seconds.clone())),
+        if found.is_some_and(comes_from) { "yes" } else { "no" }.to_owned(),
+        server.state().to_owned(),
+        server.since.elapsed().as_secs().to_string(),
+        reason.unwrap_or_default(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(system_id: &str, role: Role, timeline: u32) -> Found {
+        let (position, lag_seconds) = (Some(Lsn(100)), String::new());
+        let postmaster_start = timeline.to_string();
+        let timeline = Some(timeline);
+        Found { system_id: system_id.into(), postmaster_start, role, timeline, position, lag_seconds }
+    }
+
+    fn three() -> Servers {
+        let servers = Servers::default();
+        servers.begin(["a", "b", "c"].map(str::to_owned).into_iter());
+        servers
+    }
+
+    fn stream() -> ServerIdentity {
+        ServerIdentity { system_id: "7".into(), postmaster_start: "1".into(), database: "d".into() }
+    }
+
+    fn left_out(changes: Vec<Change>) -> Vec<(usize, Option<LeftOut>)> {
+        changes.into_iter().map(|change| (change.at, change.left_out)).collect()
+    }
+
+    #[test]
+    fn an_old_primary_is_left_out_until_it_is_a_standby() {
+        let (servers, stream) = (three(), stream());
+        assert!(servers.note(0, Ok(found("7", Role::Primary, 1))) && servers.note(1, Ok(found("7", Role::Standby, 1))));
+        assert_eq!(servers.decide(Some(&stream), 0), []);
+        assert!(
+            servers.note(1, Ok(found("7", Role::Primary, 2))) && !servers.note(1, Ok(found("7", Role::Primary, 2)))
+        );
+        let old = Some(LeftOut::OldTimeline(2));
+        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, old)]);
+        // The new primary is lost: the old one is still the wrong one.
+        assert!(servers.note(1, Err("refused".into())));
+        assert_eq!(servers.decide(None, 0), []);
+        servers.note(0, Ok(found("7", Role::Standby, 2)));
+        assert_eq!(left_out(servers.decide(None, 1)), [(0, None)]);
+    }
+
+    #[test]
+    fn of_two_primaries_with_one_timeline_the_one_in_use_stays() {
+        let (servers, stream) = (three(), stream());
+        servers.note(0, Ok(found("7", Role::Primary, 1)));
+        servers.note(2, Ok(found("7", Role::Primary, 1)));
+        assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, Some(LeftOut::SecondPrimary))]);
+        servers.note(2, Err("gone".into()));
+        assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, None)], "no rival is left");
+    }
+
+    #[test]
+    fn another_system_is_left_out_and_nothing_before_a_stream_says_which() {
+        let (servers, stream) = (three(), stream());
+        servers.note(0, Ok(found("8", Role::Primary, 9)));
+        servers.note(1, Ok(found("7", Role::Primary, 1)));
+        assert_eq!(servers.decide(None, 1), []);
+        assert_eq!(left_out(servers.decide(Some(&stream), 1)), [(0, Some(LeftOut::OtherSystem))]);
+        let rows = servers.shown("", Some(&stream));
+        assert_eq!(rows.iter().map(|row| row[7].as_str()).collect::<Vec<_>>(), ["left out", "up", "unknown"]);
+        assert_eq!(rows[1][6], "yes");
+    }
+}
