@@ -289,8 +289,11 @@ mod tests {
     #[test]
     fn of_two_primaries_with_one_timeline_the_one_in_use_stays() {
         let (servers, stream) = (three(), stream());
-        servers.note(0, Ok(found("7", Role::Primary, 1)));
-        servers.note(2, Ok(found("7", Role::Primary, 1)));
+        let in_use = found("7", Role::Primary, 1);
+        servers.note(2, Ok(in_use.clone()));
+        servers.note(0, Ok(in_use.clone()));
+        assert_eq!(servers.decide(Some(&stream), 2), [], "one server under two addresses");
+        servers.note(0, Ok(Found { postmaster_start: "other".into(), ..in_use }));
         assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, Some(LeftOut::SecondPrimary))]);
         servers.note(2, Err("gone".into()));
         assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, None)], "no rival is left");
