@@ -103,8 +103,8 @@ impl Session {
             .is_some_and(|block| block.take_unseen_query(statement.map(|statement| &**statement)));
         let lists_prepared = statement.is_some_and(|statement| statement.of_prepared == OfPrepared::Lists);
         let shows_names = self.shows_names(statement);
-        let unsteady = self.unsteady(statement);
-        if !lacks_query && !lists_prepared && !shows_names && unsteady.is_empty() {
+        let to_prepare_ahead = self.to_prepare_ahead(statement);
+        if !lacks_query && !lists_prepared && !shows_names && to_prepare_ahead.is_empty() {
             return;
         }
         let unit = self.pipeline.pop_back();
@@ -119,8 +119,8 @@ impl Session {
         if shows_names && let Some(statement) = statement {
             self.make_names_real(statement);
         }
-        for defined in &unsteady {
-            self.steady(defined);
+        for defined in &to_prepare_ahead {
+            self.prepare_ahead(defined);
         }
         if let Some(unit) = unit {
             self.pipeline.push(unit);

@@ -11,7 +11,7 @@
 //!
 //! **Settings.** The server reads a constant when it prepares the statement, and everything else again when settings or definitions have changed. So a
 //! statement with constants is prepared amid the settings of the login only: before the session may change them, if its connection does not have it
-//! ([`Session::steady`]). The types of parameters are found once, too, by what names mean then. So a statement that the client itself prepares amid
+//! ([`Session::prepare_ahead`]). The types of parameters are found once, too, by what names mean then. So a statement that the client itself prepares amid
 //! other settings keeps its own name, and with it the connection. What is prepared amid other settings or in a transaction with DDL does not stay on the
 //! connection.
 
@@ -116,13 +116,12 @@ impl Session {
         let sharing = self.server.sharing.as_ref()?;
         let is_unseen =
             matches!(self.pipeline.back(), Some(Unit::Client(unit)) if unit.statements.parsed.len() >= NAMES_MAX);
-        if self.shared.pooling.pools.settings().prepared_max == 0 || !sharing.names.may_grow() || is_unseen {
+        let is_amid_constants = sharing.traces.amid() == Amid::Constants;
+        let is_off = self.shared.pooling.pools.settings().prepared_max == 0;
+        if is_off || is_amid_constants || is_unseen || !sharing.names.may_grow() {
             return None;
         }
         let statement = self.statement(parse.query, parse.types).ok()?;
-        if sharing.traces.amid() == Amid::Constants {
-            return None;
-        }
         let reads_settings = reads_settings(&statement);
         Some(self.shared.pooling.entries.intern(frontend::behind_name(bytes, &parse), reads_settings))
     }
@@ -160,7 +159,7 @@ impl Session {
 
     /// The session's statements with constants, as far as its connection does not have them, before a statement that may be the first to change what
     /// constants mean.
-    pub(super) fn unsteady(&self, statement: Option<&Arc<Statement>>) -> Vec<Defined> {
+    pub(super) fn to_prepare_ahead(&self, statement: Option<&Arc<Statement>>) -> Vec<Defined> {
         let sharing = self.server.sharing.as_ref().filter(|sharing| sharing.traces.amid() != Amid::Constants);
         let Some(sharing) = sharing.filter(|_| self.nature(statement).sets_constants) else { return Vec::new() };
         let lacks =
@@ -169,7 +168,7 @@ impl Session {
     }
 
     /// Prepares a statement on the connection, with a `Sync` of its own.
-    pub(super) fn steady(&mut self, defined: &Defined) {
+    pub(super) fn prepare_ahead(&mut self, defined: &Defined) {
         let Some(sharing) = &mut self.server.sharing else { return };
         let entry = &defined.entry;
         if sharing.prepared.has(entry, defined.since) {
@@ -184,7 +183,7 @@ impl Session {
         self.pipeline.push_own(Ask::Prepare { entry: entry.number });
     }
 
-    /// A statement of [`Self::steady`] could not be prepared.
+    /// A statement of [`Self::prepare_ahead`] could not be prepared.
     pub(super) fn preparing_failed(&mut self, entry: u64) {
         if let Some(sharing) = &mut self.server.sharing {
             sharing.prepared.remove(entry);
@@ -195,7 +194,7 @@ impl Session {
     pub(super) fn renamed_execution(&mut self, messages: &[u8]) -> Option<Vec<u8>> {
         let (_, name) = frontend::statement_name(messages)?;
         let defined = self.server.sharing.as_ref()?.names.shared(name)?.clone();
-        self.steady(&defined);
+        self.prepare_ahead(&defined);
         let head = frame::header(messages).ok()??;
         let mut renamed = Vec::with_capacity(messages.len() + defined.entry.name.len());
         let sent = frontend::put_renamed(&mut renamed, head, messages, &defined.entry.name)?;
