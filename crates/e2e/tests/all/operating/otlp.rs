@@ -1,5 +1,6 @@
 //! OpenTelemetry: spans and metrics arrive at a collector, and one that misbehaves costs nobody anything.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -28,6 +29,12 @@ fn trace(number: u32) -> String {
 
 fn parent(number: u32) -> String {
     format!("c532cb40{number:08x}")
+}
+
+/// A database, and Freshet that exports to the collector at this address.
+fn exporting(collector: SocketAddr, more: &[&str]) -> Result<Pair> {
+    let url = format!("http://{collector}");
+    Pair::over(Database::shared(Version::V18)?, SCHEMA, &[&OPTIONS[..], &["--otlp-endpoint", &url], more].concat())
 }
 
 /// The one span of this trace.
@@ -177,9 +184,7 @@ fn failed_fills(collector: &Collector, client: &mut RawClient) -> Result<()> {
 fn signals_have_their_own_trouble() -> Result<()> {
     let collector = Collector::start()?;
     collector.refuse("metrics");
-    let url = format!("http://{}", collector.address);
-    let options = [&OPTIONS[..], &["--otlp-endpoint", &url]].concat();
-    let pair = Pair::over(Database::shared(Version::V18)?, SCHEMA, &options)?;
+    let pair = exporting(collector.address, &[])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -231,9 +236,7 @@ fn of_mariadb() -> Result<()> {
 #[test]
 fn statements_are_sampled() -> Result<()> {
     let collector = Collector::start()?;
-    let url = format!("http://{}", collector.address);
-    let options = [&OPTIONS[..], &["--otlp-endpoint", &url, "--otlp-sample", "1"]].concat();
-    let pair = Pair::over(Database::shared(Version::V18)?, SCHEMA, &options)?;
+    let pair = exporting(collector.address, &["--otlp-sample", "1"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -261,9 +264,7 @@ fn statements_are_sampled() -> Result<()> {
 #[test]
 fn a_collector_that_misbehaves() -> Result<()> {
     let address = Collector::free_address()?;
-    let url = format!("http://{address}");
-    let options = [&OPTIONS[..], &["--otlp-endpoint", &url]].concat();
-    let pair = Pair::over(Database::shared(Version::V18)?, SCHEMA, &options)?;
+    let pair = exporting(address, &[])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }

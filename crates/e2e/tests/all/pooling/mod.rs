@@ -5,3 +5,16 @@
 
 mod mysql;
 mod postgres;
+
+use anyhow::{Result, ensure};
+
+use crate::support::{PATIENCE, eventually};
+
+/// Waits until these seconds are more than now.
+fn until_more(seconds: impl Fn() -> Result<f64>) -> Result<()> {
+    let before = seconds()?;
+    eventually(PATIENCE, || {
+        ensure!(seconds()? > before, "time stands still");
+        Ok(())
+    })
+}

@@ -13,6 +13,11 @@ pub(crate) fn frame(tag: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// A message whose length field says something else than its length.
+pub(crate) fn lying(tag: u8, length: u32, body: &[u8]) -> Vec<u8> {
+    [&[tag][..], &length.to_be_bytes(), body].concat()
+}
+
 /// A message without a tag: only the first message of a connection has none.
 fn untagged(code: i32, body: &[u8]) -> Vec<u8> {
     let mut frame = length(body.len() + 8).to_vec();

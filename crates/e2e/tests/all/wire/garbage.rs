@@ -12,8 +12,8 @@ use freshet_testbed::Settings;
 
 use super::SCHEMA;
 use crate::support::frames::{
-    bind, bind_text, cancel, copy_data, copy_done, describe_portal, execute, frame, parse, query, ssl_request, startup,
-    startup_of, sync, terminate, unnamed,
+    bind, bind_text, cancel, copy_data, copy_done, describe_portal, execute, frame, lying, parse, query, ssl_request,
+    startup, startup_of, sync, terminate, unnamed,
 };
 use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, eventually, files_max, on_both_at_length};
 
@@ -112,11 +112,6 @@ fn all_the_same(pair: &Pair, cases: Vec<Case>, say: impl Fn(SocketAddr, &[u8]) -
     bystanders.end(pair)?;
     ensure!(differences.is_empty(), "{} differ:\n {}", differences.len(), differences.join("\n "));
     Ok(())
-}
-
-/// A frame whose length field says something else than its length.
-fn lying(tag: u8, length: u32, body: &[u8]) -> Vec<u8> {
-    [&[tag][..], &length.to_be_bytes(), body].concat()
 }
 
 /// The same without a tag, as the start of a connection.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::stage::Stage;
 use crate::mysql::support::{Database, Kind, RawClient, on_both, packets};
+use crate::pooling::until_more;
 use crate::support::{PATIENCE, eventually, get};
 
 on_both!(pins_are_shown, a_restart_in_a_pause_is_not_noticed, reconnect_replaces_connections);
@@ -41,11 +42,7 @@ fn pins_are_shown(kind: Kind) -> Result<()> {
             Ok(())
         })?;
         ensure!(count("pinned_sessions", reason)? == 1 && count("pins_total", reason)? == before + 1);
-        let lasted = seconds(reason)?;
-        eventually(PATIENCE, || {
-            ensure!(seconds(reason)? > lasted, "time stands still");
-            Ok(())
-        })?;
+        until_more(|| seconds(reason))?;
         client.run(ending)?;
         eventually(PATIENCE, || {
             ensure!(pin(&stage)?.is_null() && count("pinned_sessions", reason)? == 0, "{ending}: still pinned");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::{is_silent, is_silent_for, shared};
-use crate::support::frames::{bind_text, copy_data, copy_done, execute, frame, parse, query, sync};
+use crate::support::frames::{bind_text, copy_data, copy_done, execute, lying, parse, query, sync};
 use crate::support::{PATIENCE, RawClient, Version, eventually, on_both};
 
 on_both!(
@@ -22,9 +22,7 @@ const LONG_BYTES: usize = 256 << 10;
 
 /// The beginning of a message of a gigabyte.
 fn beginning(tag: u8, bytes: usize) -> Vec<u8> {
-    let mut message = frame(tag, &vec![b' '; bytes]);
-    message[1..5].copy_from_slice(&0x3fff_fff0_u32.to_be_bytes());
-    message
+    lying(tag, 0x3fff_fff0, &vec![b' '; bytes])
 }
 
 fn beginnings_take_no_connection(version: Version) -> Result<()> {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, ensure};
 
 use super::{PID, is_silent, shared, shared_with};
+use crate::pooling::until_more;
 use crate::support::frames::query;
 use crate::support::{Database, Login, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
@@ -82,11 +83,7 @@ fn pins_are_shown(version: Version) -> Result<()> {
         })?;
         ensure!(since.ends_with("UTC"), "{since}");
         ensure!(count("pinned_sessions", reason)? == 1 && count("pins_total", reason)? == before + 1);
-        let lasted = seconds(reason)?;
-        eventually(PATIENCE, || {
-            ensure!(seconds(reason)? > lasted, "time stands still");
-            Ok(())
-        })?;
+        until_more(|| seconds(reason))?;
         client.run(ends)?;
         eventually(PATIENCE, || {
             ensure!(count("pinned_sessions", reason)? == 0, "still pinned");
