@@ -37,7 +37,7 @@ FUZZ_SECONDS ?= 3600
 TAG_CHANGES ?= 100000
 # End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come. Those of the other crates mostly
 # compute.
-E2E_THREADS ?= 5
+E2E_THREADS ?= 6
 CRATE_THREADS ?= 2
 
 # Where cargo puts its output; FRESHET_BIN is the binary that the end-to-end tests start.
@@ -73,7 +73,10 @@ check: setup-packages
 # The end-to-end tests come last: they drive a binary built with the fault-injection switches. All commands select the
 # whole workspace with the same features, so that cargo builds nothing twice: with fewer packages, some dependencies have
 # fewer features, and they and all that uses them are built anew.
+#
+# Without backtraces: the messages of tests that fail say where, and a hundred lines behind each hide them.
 test: export FRESHET_TEST_STRICT = 1
+test: export RUST_BACKTRACE = 0
 test:
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target setup check
 	python3 spec/fillrace.py --fast
@@ -83,6 +86,7 @@ test:
 	$(CARGO) test --workspace --test all $(WITH_FAULTS) -- --test-threads $(E2E_THREADS)
 
 test-long: export FRESHET_TEST_STRICT = 1
+test-long: export RUST_BACKTRACE = 0
 test-long: setup
 	script/setup-suites
 	$(CARGO) build --workspace --bins --tests $(WITH_FAULTS)
@@ -165,6 +169,7 @@ release:
 
 test-packages: packages test-chart
 	script/test-packages
+	script/test-service
 	script/container test
 
 test-chart:

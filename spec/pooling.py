@@ -2,7 +2,7 @@
 """Sessions that share server connections: settings, temporary tables, prepared statements, blocks, cancel requests.
 
 Two sessions run statements. Each statement runs on a server connection: the one that the session still has, or any idle one. A session
-has two settings (a bit each), a prepared statement "s" with one of two texts, perhaps a temporary table, perhaps an open block. They are
+has two settings (a bit each), perhaps the name of a setting of an application (once set, it never becomes unknown), a prepared statement "s" with one of two texts, perhaps a temporary table, perhaps an open block. They are
 what the session would have on a connection of its own. A connection has its real state, and a label: the settings that Freshet believes to
 be in force. A session has a label, too, or none while it must ask. A look-up uses the session's label as part of the key.
 
@@ -28,15 +28,16 @@ class P(Switches):
     again=True         # it is prepared there again if the session has prepared it later than the connection
     steady=True        # what has constants is prepared there before a statement that may change settings, and is kept if the session prepares it under others
     cancel='waits'     # the connection is kept until the cancel request has arrived | None
+    groups=True        # a session takes a connection only if it knows no name that the session does not, and is given those of the session first | any
     connections=2
     acts=3             # statements of each session
-    does=('set','hidden','temp','prepare','begin','cancel') # or 'alter'
+    does=('set','hidden','temp','prepare','begin','cancel') # or 'alter', 'name'
 
 # session: settings, temp, s (text, definition, settings when it was prepared), outer (settings that a rollback restores; None: no block), label | None, connection | None, statements left,
 #          owed: must ask before its label is known again
-Se=namedtuple('Se','has temp s outer label at left')
+Se=namedtuple('Se','has temp s outer label at left named',defaults=(False,))
 # connection: settings in force, label | None, temp, statements prepared there (by name, as above), outer, user | None, cancel: session that asked
-Co=namedtuple('Co','has label temp prepared outer user cancel')
+Co=namedtuple('Co','has label temp prepared outer user cancel named',defaults=(False,))
 St=namedtuple('St','se co memo cache table bad')
 
 CLEAN=(0,0)
@@ -66,13 +67,16 @@ def run(p):
             if not me.left: continue
             for at in ([me.at] if me.at is not None else [n for n,c in enumerate(s.co) if c.user is None]):
                 c=s.co[at]; mine=me; note=''
+                if p.groups and me.at is None:
+                    if c.named and not me.named: continue
+                    c=c._replace(named=me.named)
                 if me.at is None:
                     label=me.label
                     if label is None: label=c.has if p.asks=='late' else c.label      # asks on whatever connection it now has | believes
                     if p.replay and c.label!=label: c=c._replace(has=label,label=label); note=' (replayed)'
                     mine=me._replace(label=label); c=c._replace(user=i)
                 bad=''
-                if c.has!=me.has or c.temp!=me.temp or (c.outer is None)!=(me.outer is None): bad=('STATE',f'finds {c.has} {c.temp}, has {me.has} {me.temp}')
+                if c.has!=me.has or c.temp!=me.temp or c.named!=me.named or (c.outer is None)!=(me.outer is None): bad=('STATE',f'finds {c.has} {c.temp} {c.named}, has {me.has} {me.temp} {me.named}')
                 mine=mine._replace(at=at,left=me.left-1)
                 def act(lab,m=mine,c=c,**k):
                     add(f'{who}: {lab} on {at}{note}',**{**dict(se=put(s.se,i,m),co=put(s.co,at,c),bad=bad),**k})
@@ -92,6 +96,7 @@ def run(p):
                             if name in known: label=known[name]
                             else: memo=tuple(sorted(memo+((name,bit(c.has,b)),)))
                         act(f'SET {b}',m=mine._replace(has=new,label=label),c=c._replace(has=bit(c.has,b),label=label if label is not None else c.label),memo=memo)
+                if 'name' in p.does: act('SET LOCAL app.x',m=mine._replace(named=True),c=c._replace(named=True))
                 if 'hidden' in p.does:
                     act('a function sets 0',m=mine._replace(has=bit(mine.has,0),label=None if p.asks else mine.label),c=c._replace(has=bit(c.has,0)))
                 if 'temp' in p.does and not mine.temp and mine.outer is None: act('CREATE TEMP',m=mine._replace(temp=True),c=c._replace(temp=True))
@@ -146,6 +151,8 @@ V=[
  P('U18 prepared once on each connection','VIOLATION REFUSED',again=False,does=('prepare','alter')),
  P('U19 constants: prepared under the settings of the login, or kept','HOLDS',does=('prepare','set'),fast=dict(acts=2)),
  P('U20 prepared under whatever settings are in force','VIOLATION CONSTANT',steady=False,does=('prepare','set')),
+ P('U21 names of settings of applications: connections that know no others, and are given those of the session','HOLDS',does=('name','begin')),
+ P('U22 any connection','VIOLATION STATE',groups=False,does=('name',)),
  P('U14 cancel requests: the connection is kept until they have arrived','HOLDS',does=('cancel',)),
  P('U15 given back with a cancel request under way','VIOLATION CANCEL',cancel=None,does=('cancel',)),
  P('U16 everything together, one connection','HOLDS',connections=1,acts=3,fast=dict(acts=2)),

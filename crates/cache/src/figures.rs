@@ -17,11 +17,11 @@ pub struct Counters {
     pub stale_fills: AtomicU64,
     /// Results not cached because they exceed the limit for one entry.
     pub too_large: AtomicU64,
-    /// Entries invalidated by a commit.
+    /// Entries invalidated by a commit that changed data.
     pub invalidated: AtomicU64,
     /// Entries evicted because of the memory budget.
     pub evicted: AtomicU64,
-    /// Entries removed with a new epoch, a changed catalogue or a changed publication.
+    /// Entries removed with a new epoch, a changed catalogue (by a commit, or as it was read) or a changed publication.
     pub flushed: AtomicU64,
     /// Commits delivered by the stream.
     pub commits: AtomicU64,

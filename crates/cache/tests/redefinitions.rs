@@ -1,6 +1,7 @@
 //! Fills while the stream has delivered redefinitions that the catalogue in use does not show.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::{
     Cache, CatalogLoad, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
@@ -97,6 +98,21 @@ fn what_a_redefinition_does_not_touch_is_filled() {
     assert!(world.load(2, 101, Redefinition::Tables(&[TableId(1)]), None));
     assert_eq!(world.fill(2, Some(1)), Ok(true));
     assert!(!world.cache.wants_catalog() && world.hits(2));
+}
+
+/// What the catalogue takes away is counted apart from what changed data take.
+#[test]
+fn a_redefinition_counts_as_a_flush() {
+    let mut world = World::new();
+    assert_eq!([world.fill(1, Some(1)), world.fill(1, Some(2))], [Ok(true), Ok(true)]);
+    let counted = |world: &World| {
+        let counters = world.cache.counters();
+        [&counters.invalidated, &counters.flushed].map(|counter| counter.load(Relaxed))
+    };
+    world.deliver(100, redefined(1));
+    assert_eq!(counted(&world), [0, 1]);
+    world.deliver(101, ChangeSet::Everything);
+    assert_eq!(counted(&world), [0, 2]);
 }
 
 #[test]

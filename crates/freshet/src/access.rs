@@ -1,5 +1,6 @@
 //! Access of clients: the options, and the files behind them, which are read again when they change.
 
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,54 +98,55 @@ impl AccessArgs {
         }
     }
 
-    /// Reads the configuration and the files again after each change and each SIGHUP, for ever.
+    /// Reads the configuration and the files again after each change from now on, and each SIGHUP, for ever.
     ///
     /// A look once a second costs less than notifications: no dependency, and a directory whose link is switched, as orchestrators do it, needs no
     /// special care.
-    pub(crate) async fn watch(self, running: Arc<Running>, manager: Arc<ServiceManager>) {
+    pub(crate) fn watch(
+        self,
+        running: Arc<Running>,
+        manager: Arc<ServiceManager>,
+    ) -> io::Result<impl Future<Output = ()> + Send> {
+        let mut hangup = signal(SignalKind::hangup())?;
         let own: Vec<PathBuf> = [self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
-        let files = || own.iter().cloned().chain(running.users_files()).collect::<Vec<_>>();
-        let mut hangup = match signal(SignalKind::hangup()) {
-            Ok(hangup) => hangup,
-            Err(error) => {
-                tracing::warn!(%error, "SIGHUP cannot be received");
-                return;
-            }
-        };
         let config: Vec<PathBuf> = running.path.iter().cloned().collect();
+        let users = running.clone();
+        let files = move || own.iter().cloned().chain(users.users_files()).collect::<Vec<_>>();
         let (mut seen, mut config_seen) = (states(&files()), states(&config));
         let mut told: Vec<String> = Vec::new();
-        loop {
-            let asked = tokio::select! {
-                _ = hangup.recv() => true,
-                () = tokio::time::sleep(LOOK_EVERY) => false,
-            };
-            if asked {
-                manager.reloading();
-            }
-            running.examine_rules();
-            let config_now = states(&config);
-            if asked || config_now != config_seen {
-                config_seen = config_now;
-                running.reload_logged(if asked { "SIGHUP" } else { "the file has changed" });
-            }
-            let now = states(&files());
-            // Files that cannot be used are tried again: they may be half written, or depend on another file.
-            if asked || now != seen || !told.is_empty() {
-                seen = now;
-                let failures: Vec<String> = running.reload_access().iter().map(ToString::to_string).collect();
-                for failure in failures.iter().filter(|failure| asked || !told.contains(failure)) {
-                    tracing::error!("not read again, the earlier one stays in use: {failure}");
+        Ok(async move {
+            loop {
+                let asked = tokio::select! {
+                    _ = hangup.recv() => true,
+                    () = tokio::time::sleep(LOOK_EVERY) => false,
+                };
+                if asked {
+                    manager.reloading();
                 }
-                if failures.is_empty() {
-                    tracing::info!("users and certificates were read again");
+                running.examine_rules();
+                let config_now = states(&config);
+                if asked || config_now != config_seen {
+                    config_seen = config_now;
+                    running.reload_logged(if asked { "SIGHUP" } else { "the file has changed" });
                 }
-                told = failures;
+                let now = states(&files());
+                // Files that cannot be used are tried again: they may be half written, or depend on another file.
+                if asked || now != seen || !told.is_empty() {
+                    seen = now;
+                    let failures: Vec<String> = running.reload_access().iter().map(ToString::to_string).collect();
+                    for failure in failures.iter().filter(|failure| asked || !told.contains(failure)) {
+                        tracing::error!("not read again, the earlier one stays in use: {failure}");
+                    }
+                    if failures.is_empty() {
+                        tracing::info!("users and certificates were read again");
+                    }
+                    told = failures;
+                }
+                if asked {
+                    manager.ready(SERVING);
+                }
             }
-            if asked {
-                manager.ready(SERVING);
-            }
-        }
+        })
     }
 }
 

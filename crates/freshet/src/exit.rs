@@ -4,9 +4,9 @@
 //! The codes are those of sysexits.h, whose names systemd shows. `freshet.service` does not start again after
 //! [`Failure::Config`] and [`Failure::NoPermission`], since they need an administrator.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 use freshet_proxy::ListenError;
 
@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     Command = 1,
     /// `EX_UNAVAILABLE`: an address is in use.
     Unavailable = 69,
+    /// `EX_SOFTWARE`: the process that had taken over from this one has failed.
+    Software = 70,
     /// `EX_OSERR`: the system's limits are too low.
     System = 71,
     /// `EX_NOPERM`: the process may not listen there.
@@ -27,6 +29,18 @@ pub(crate) enum Failure {
     /// `EX_CONFIG`: the configuration, or a file that it names, cannot be used.
     Config = 78,
 }
+
+/// The process that had taken over from this one has failed.
+#[derive(Debug)]
+pub(crate) struct SuccessorFailed(pub(crate) ExitStatus);
+
+impl fmt::Display for SuccessorFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the process that had taken over has ended with {}", self.0)
+    }
+}
+
+impl std::error::Error for SuccessorFailed {}
 
 impl From<Failure> for ExitCode {
     fn from(failure: Failure) -> Self {
@@ -66,6 +80,9 @@ fn line(error: &anyhow::Error) -> String {
 
 /// The code and the remedy of an error of the system.
 fn cause(error: &anyhow::Error) -> Option<(Failure, String)> {
+    if error.is::<SuccessorFailed>() {
+        return Some((Failure::Software, String::new()));
+    }
     let Some(system) = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()) else {
         // Some errors have only the text of their cause.
         let denied = line(error).contains("Permission denied (os error 13)");

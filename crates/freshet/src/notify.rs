@@ -59,6 +59,12 @@ impl ServiceManager {
         self.handed_over.store(true, Relaxed);
     }
 
+    /// The process that had taken over is gone: this one is the service again.
+    pub(crate) fn take_back(&self) {
+        self.handed_over.store(false, Relaxed);
+        self.send(&format!("MAINPID={}", std::process::id()));
+    }
+
     /// Says that the process is alive as long as this runtime and all workers turn, for ever.
     pub(crate) async fn keep_alive(self: Arc<Self>, workers: Arc<Workers>) {
         let Some(watchdog) = self.watchdog.filter(|_| self.socket.is_some()) else { return };

@@ -44,6 +44,10 @@ pub(crate) struct PoolArgs {
     /// keeps its session's connection
     #[arg(long, value_name = "N", default_value = "200")]
     max_prepared_statements: u32,
+    /// PostgreSQL: reads that are not cached go to standbys of an upstream of several hosts, as long as they are certain to
+    /// show no less than the primary has shown; for sessions that share connections
+    #[arg(long)]
+    read_replicas: bool,
 }
 
 /// How sessions and server connections belong together.
@@ -99,6 +103,7 @@ impl PoolArgs {
             idle_timeout: limit(self.server_idle_timeout),
             lifetime: limit(self.server_lifetime),
             prepared_max: self.max_prepared_statements as usize,
+            read_replicas: self.read_replicas,
         }
     }
 }

@@ -6,13 +6,14 @@
 //!
 //! After a [`Handover`] to a new process, sessions first get a time in which idle ones go on, too.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_proxy::{Database, Databases};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use crate::handover::Handover;
+use crate::handover::{Handover, SuccessorEnd};
 use crate::notify::ServiceManager;
 
 /// How often the remaining sessions are counted.
@@ -35,10 +36,10 @@ struct Signals {
     interrupt: Signal,
 }
 
-/// Returns when the program must end.
+/// Returns when the program must end. An error if a process that had taken over has failed.
 pub(crate) async fn until_stopped(
     databases: &Databases,
-    manager: &ServiceManager,
+    manager: &Arc<ServiceManager>,
     times: impl Fn() -> Times,
     mut handover: Handover,
 ) -> anyhow::Result<()> {
@@ -49,6 +50,7 @@ pub(crate) async fn until_stopped(
     };
     let mut signals =
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+    let mut successor = None;
     tokio::select! {
         _ = signals.terminate.recv() => drain(databases, (drain_max(), || databases.sessions()), &mut signals).await,
         _ = signals.interrupt.recv() => {}
@@ -57,19 +59,25 @@ pub(crate) async fn until_stopped(
                 drain(databases, (drain_max(), || databases.sessions()), &mut signals).await;
             }
         }
-        () = handover.complete(databases, manager) => {
-            if outlive_grace(databases, times().grace, &mut signals, &handover).await {
+        mut end = handover.complete(manager) => {
+            if outlive_grace(databases, times().grace, &mut signals, (&handover, &mut end)).await {
                 // Clients that log in are no sessions yet.
                 drain(databases, (drain_max(), || handover.connections() as u64), &mut signals).await;
             }
+            successor = Some(end);
         }
     }
     tracing::info!("stopped");
-    Ok(())
+    successor.map_or(Ok(()), |end| end.check())
 }
 
-/// Lets sessions go on after a handover. Returns whether those that are left must be drained.
-async fn outlive_grace(databases: &Databases, grace: Duration, signals: &mut Signals, handover: &Handover) -> bool {
+/// Lets sessions go on after a handover, as long as the new process is there. Returns whether those that are left must be drained.
+async fn outlive_grace(
+    databases: &Databases,
+    grace: Duration,
+    signals: &mut Signals,
+    (handover, successor): (&Handover, &mut SuccessorEnd),
+) -> bool {
     let all_ended = async {
         while handover.connections() > 0 {
             sleep(LOOK_EVERY).await;
@@ -77,6 +85,7 @@ async fn outlive_grace(databases: &Databases, grace: Duration, signals: &mut Sig
     };
     tokio::select! {
         ended = timeout(grace, all_ended) => ended.is_err(),
+        () = successor.come() => true,
         _ = signals.terminate.recv() => true,
         _ = signals.interrupt.recv() => false,
         () = databases.stop_requested(false) => !databases.stops_at_once(),

@@ -125,12 +125,20 @@ impl Worker {
             let mut events = Vec::with_capacity(EVENTS_MAX);
             loop {
                 worker.run_queued();
-                let wait = if worker.inside.borrow().queue.is_empty() { None } else { Some(&AT_ONCE) };
-                match epoll::wait(&worker.reach.epoll, spare_capacity(&mut events), wait) {
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(error) => return error.into(),
+                let mut wait = if worker.inside.borrow().queue.is_empty() { None } else { Some(&AT_ONCE) };
+                // All that the kernel has to report is known before any task runs.
+                loop {
+                    match epoll::wait(&worker.reach.epoll, spare_capacity(&mut events), wait) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return error.into(),
+                    }
+                    let are_all = events.len() < EVENTS_MAX;
+                    events.drain(..).for_each(|event| worker.happened(event));
+                    if are_all {
+                        break;
+                    }
+                    wait = Some(&AT_ONCE);
                 }
-                events.drain(..).for_each(|event| worker.happened(event));
             }
         })
     }

@@ -100,6 +100,7 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
             "state",
             "since_seconds",
             "reason",
+            "reads",
         ],
         Admin::ShowRules => &["rule", "conditions", "action", "matches", "since", "name", "origin"],
         Admin::Reload => &["key", "before", "now", "effect"],

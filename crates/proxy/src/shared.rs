@@ -43,7 +43,7 @@ pub use crate::clock::Clock;
 pub use key_queries::KeyQueries;
 use log_end::LogEndProbes;
 pub use log_lag::LogLag;
-use servers::Servers;
+pub use servers::{ReadFigures, Servers};
 
 /// The server and the database that a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ pub struct Shared {
     /// How far the change stream is behind.
     pub log_lag: LogLag,
     /// The servers of the upstream.
-    pub(crate) servers: Servers,
+    pub servers: Servers,
     /// The log end, for waiters.
     probes: LogEndProbes,
     /// Sessions that have sent a statement that may define anything and is not yet acknowledged.

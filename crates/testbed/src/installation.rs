@@ -9,6 +9,10 @@ use crate::owner::Owner;
 /// Newest first: without a version, the newest one is used.
 const MAJORS: [u32; 6] = [18, 17, 16, 15, 14, 13];
 
+/// The folder of this crate. A release (`script/build-release`) knows no folder of the machine that built it.
+const SOURCE: Option<&str> =
+    if option_env!("FRESHET_COMMIT").is_some() { None } else { Some(env!("CARGO_MANIFEST_DIR")) };
+
 /// PostgreSQL as a kind of server.
 #[derive(Clone, Copy, Debug)]
 pub struct Postgres;
@@ -53,7 +57,7 @@ fn candidates(major: u32) -> Vec<PathBuf> {
 pub(crate) fn unpacked(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let here = std::env::current_dir().unwrap_or_default();
-    for start in [here.as_path(), Path::new(env!("CARGO_MANIFEST_DIR"))] {
+    for start in [Some(here.as_path()), SOURCE.map(Path::new)].into_iter().flatten() {
         for above in start.ancestors() {
             let folder = above.join(".testbed").join(folder);
             if folder.is_dir() && !found.contains(&folder) {

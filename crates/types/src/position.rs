@@ -157,6 +157,11 @@ impl Snapshot {
         full < self.xmax && self.in_progress.binary_search(&full).is_err()
     }
 
+    /// All transactions with lower ids have ended, and are visible if they have committed.
+    pub fn all_ended_below(&self) -> u64 {
+        self.in_progress.first().copied().unwrap_or(self.xmax)
+    }
+
     /// Whether this snapshot shows everything that `older` shows.
     pub fn covers(&self, older: &Self) -> bool {
         let hidden_here = |x: &u64| *x < older.xmax && older.in_progress.binary_search(x).is_err();

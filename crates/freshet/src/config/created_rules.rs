@@ -56,14 +56,29 @@ impl Running {
         Ok(rows)
     }
 
+    /// A new process takes over: nothing is changed here any more.
+    pub(crate) fn retire(&self) {
+        // A change that has begun is complete, and in the file.
+        let _one_by_one = self.state();
+        self.served.databases.retire();
+    }
+
+    /// Reads what may have been changed through the process before this one while this one was starting.
+    pub(crate) fn read_again(&self) {
+        let _one_by_one = self.state();
+        if let Some(path) = &self.state_file {
+            self.served.set_created_rules(state_file::read(path));
+        }
+    }
+
     /// Changes the rules that SQL has created: in the file first.
     fn change_created<T>(
         &self,
         change: impl FnOnce(&mut Vec<RuleText>) -> Result<T, AdminError>,
     ) -> Result<T, AdminError> {
-        self.check_in_charge().map_err(|message| AdminError { sqlstate: "55000", message })?;
         // Of two changes the later one begins with the rules of the earlier one.
         let _one_by_one = self.state();
+        self.check_in_charge().map_err(|message| AdminError { sqlstate: "55000", message })?;
         let mut all = self.served.rules().sql;
         let changed = change(&mut all)?;
         if let Some(path) = &self.state_file {

@@ -62,6 +62,7 @@ pub(crate) const OWN: &[&str] = &[
     "server_idle_timeout",
     "server_lifetime",
     "max_prepared_statements",
+    "read_replicas",
 ];
 
 /// Keys of a `[[database]]` that are not options.

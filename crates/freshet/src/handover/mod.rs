@@ -7,10 +7,13 @@
 //! |---|---|---|
 //! | old | the listening sockets (`SCM_RIGHTS`), each with its configured address, and `end` | the new one reads its configuration and opens everything |
 //! | new | `ready` | the old one switches its cache off for good |
-//! | old | `go` | the new one accepts, the old one does not any more |
+//! | old | `go` | the new one reads again what a statement may have changed meanwhile |
+//! | new | `taken` | it accepts, the old one does not any more, and tells the service manager which process is the service |
 //! | old | the end of the stream: the process has ended | the new one follows the change stream, and caches |
 //!
-//! A new process that fails before `ready` changes nothing: the old one goes on.
+//! A new process that fails before `ready` changes nothing: the old one goes on. If it fails before `taken`, the old one goes on, too, without its cache. If
+//! it fails later, while sessions of the old one go on, nobody accepts connections: the old one is the service again and ends with a failure, so that the
+//! service manager starts another.
 //!
 //! *Why the new process caches nothing before the old one has ended*: no read may miss a write that was acknowledged through Freshet. Each process holds
 //! the acknowledgement until its own stream has delivered the write. So a write through the old process could be missed by a hit of the new one, and the
@@ -20,11 +23,12 @@ mod predecessor;
 mod successor;
 
 pub(crate) use predecessor::{Predecessor, PredecessorEnd, WAITING};
-pub(crate) use successor::Handover;
+pub(crate) use successor::{Handover, SuccessorEnd};
 
 /// Set for the new process: its standard input is the socket pair.
 const VARIABLE: &str = "FRESHET_HANDOVER";
 const READY: &str = "ready";
 const GO: &str = "go";
+const TAKEN: &str = "taken";
 /// Follows the last socket.
 const END: &str = "end\n";

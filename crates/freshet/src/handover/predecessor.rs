@@ -15,7 +15,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
-use super::{END, GO, READY, VARIABLE};
+use super::{END, GO, READY, TAKEN, VARIABLE};
 
 /// All has been sent before the process was started.
 const SOCKETS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,13 +45,16 @@ impl Predecessor {
     }
 
     /// Returns when this process is to accept connections. An error if the other one has ended before. `rest`: sockets that are not listened on any more.
-    pub(crate) async fn take_over(self, rest: Inherited) -> Result<PredecessorEnd> {
+    /// `read_again` is called when nothing can be changed through the other one any more.
+    pub(crate) async fn take_over(self, rest: Inherited, read_again: impl FnOnce()) -> Result<PredecessorEnd> {
         self.link.set_nonblocking(true)?;
         let mut link = tokio::net::UnixStream::from_std(self.link)?;
         link.write_all(format!("{READY}\n").as_bytes()).await?;
         let mut line = [0; GO.len() + 1];
         link.read_exact(&mut line).await.context("the process before this one has not handed over")?;
         ensure!(line.starts_with(GO.as_bytes()), "unexpected: {:?}", String::from_utf8_lossy(&line));
+        read_again();
+        link.write_all(format!("{TAKEN}\n").as_bytes()).await?;
         for address in rest.rest() {
             tracing::warn!("no longer listening on {address}: the configuration does not name it any more");
         }

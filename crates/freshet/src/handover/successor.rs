@@ -10,21 +10,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use freshet_proxy::{Databases, Workers};
+use freshet_proxy::Workers;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::Signal;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::predecessor::PredecessorEnd;
-use super::{END, GO, READY, VARIABLE};
+use super::{END, GO, READY, TAKEN, VARIABLE};
+use crate::exit::SuccessorFailed;
 use crate::notify::ServiceManager;
 use crate::web::Web;
 
 /// Limit of the time that the new process takes to read its configuration and to open everything.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// And then to take over.
+const TAKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first process of a container: the container ends with it.
 const INIT: u32 = 1;
 
@@ -34,6 +38,8 @@ pub(crate) struct Handover {
     pub(crate) requests: Signal,
     /// The command line of this process.
     pub(crate) arguments: Vec<OsString>,
+    /// Ends all changes of this process, and its cache.
+    pub(crate) retire: Box<dyn Fn() + Send + Sync>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) web: Option<Web>,
     /// Reads changed files.
@@ -44,36 +50,36 @@ pub(crate) struct Handover {
 impl Handover {
     /// Returns after a request when another process accepts the connections, and this one does not any more. A failure is logged, and this process goes
     /// on.
-    pub(crate) async fn complete(&mut self, databases: &Databases, manager: &ServiceManager) {
+    pub(crate) async fn complete(&mut self, manager: &Arc<ServiceManager>) -> SuccessorEnd {
         loop {
             if self.requests.recv().await.is_none() {
                 return std::future::pending().await;
             }
             tracing::info!("SIGUSR2: a new process is to take over");
-            match self.hand_over(databases, manager).await {
-                Ok(()) => return,
+            match self.hand_over(manager).await {
+                Ok(end) => return end,
                 Err(error) => tracing::error!("no new process has taken over, and this one goes on: {error:#}"),
             }
         }
     }
 
-    async fn hand_over(&self, databases: &Databases, manager: &ServiceManager) -> Result<()> {
+    async fn hand_over(&self, manager: &Arc<ServiceManager>) -> Result<SuccessorEnd> {
         ensure!(self.predecessor.has_come(), "the process before this one has not ended yet");
         ensure!(std::process::id() != INIT, "a container ends with its first process: replace the container");
         let mut successor = Successor::start(&self.arguments, &self.sockets()?)?;
-        successor.ready().await?;
+        successor.says(READY, READY_TIMEOUT).await?;
         let process = successor.process.id().context("it has ended")?;
         // From here on the new process may acknowledge writes that this one's stream does not deliver in time.
-        databases.retire();
+        (self.retire)();
+        successor.go().await.context("the cache of this process stays off")?;
         manager.hand_over(process);
-        successor.go().await.context("it has ended while it took over; the cache of this process stays off")?;
         self.workers.hand_over();
         self.watch.abort();
         if let Some(web) = &self.web {
             web.stop();
         }
         tracing::info!(connections = self.connections(), "handed over to process {process}; sessions go on here");
-        Ok(())
+        Ok(SuccessorEnd::of(successor.leave(), manager.clone()))
     }
 
     fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
@@ -111,11 +117,11 @@ impl Successor {
         Ok(Self { process, link: tokio::net::UnixStream::from_std(ours)? })
     }
 
-    /// Waits until it can accept connections. Otherwise it is ended.
-    async fn ready(&mut self) -> Result<()> {
-        let mut line = [0; READY.len() + 1];
-        match timeout(READY_TIMEOUT, self.link.read_exact(&mut line)).await {
-            Ok(Ok(_)) if line.starts_with(READY.as_bytes()) => Ok(()),
+    /// Waits for this word. If another comes, or none, the process is ended.
+    async fn says(&mut self, word: &str, within: Duration) -> Result<()> {
+        let mut line = vec![0; word.len() + 1];
+        match timeout(within, self.link.read_exact(&mut line)).await {
+            Ok(Ok(_)) if line.starts_with(word.as_bytes()) => Ok(()),
             Ok(Err(_)) => {
                 let status = self.end(Duration::from_secs(1)).await?;
                 bail!("it has ended with {status}; its own line is in this log");
@@ -126,7 +132,7 @@ impl Successor {
             }
             Err(_) => {
                 self.end(Duration::ZERO).await?;
-                bail!("it was not ready within {} s", READY_TIMEOUT.as_secs());
+                bail!("it has not said {word:?} within {} s", within.as_secs());
             }
         }
     }
@@ -140,11 +146,51 @@ impl Successor {
         self.process.wait().await
     }
 
-    /// Lets it accept. The link ends with this process and not before: by that the new one sees its end.
-    async fn go(mut self) -> io::Result<()> {
-        self.link.write_all(format!("{GO}\n").as_bytes()).await?;
+    /// Lets it accept.
+    async fn go(&mut self) -> Result<()> {
+        // If it has ended, no answer comes.
+        let _ = self.link.write_all(format!("{GO}\n").as_bytes()).await;
+        self.says(TAKEN, TAKEN_TIMEOUT).await
+    }
+
+    /// The process. The link ends with this process and not before: by that the new one sees its end.
+    fn leave(self) -> Child {
         std::mem::forget(self.link);
-        Ok(())
+        self.process
+    }
+}
+
+/// The end of the new process, as long as this one is there.
+pub(crate) struct SuccessorEnd(watch::Receiver<Option<ExitStatus>>);
+
+impl SuccessorEnd {
+    fn of(mut process: Child, manager: Arc<ServiceManager>) -> Self {
+        let (end, ended) = watch::channel(None);
+        tokio::spawn(async move {
+            let Ok(status) = process.wait().await else { return };
+            if !status.success() {
+                tracing::error!("the process that has taken over has ended with {status}: this one ends, too");
+                // Otherwise the service manager would wait for a process that is gone.
+                manager.take_back();
+            }
+            let _ = end.send(Some(status));
+        });
+        Self(ended)
+    }
+
+    /// Returns after the end.
+    pub(crate) async fn come(&mut self) {
+        if self.0.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// An error if the new process has failed.
+    pub(crate) fn check(&self) -> Result<()> {
+        match *self.0.borrow() {
+            Some(status) if !status.success() => Err(SuccessorFailed(status).into()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -212,36 +212,41 @@ pub(crate) async fn run(
         writeln!(stdout, "http on {}", web.bound()?)?;
         stdout.flush()?;
     }
+    let manager = ServiceManager::of_environment();
+    // What changes from now on is seen, also before a handover.
+    let watch = config.args.access.clone().watch(running.clone(), manager.clone())?;
     let exporter = otlp::start(&config.args.otlp, &databases)?;
     let predecessor = match predecessor {
-        Some(predecessor) => predecessor.take_over(inherited).await?,
+        Some(predecessor) => predecessor.take_over(inherited, || running.read_again()).await?,
         None => PredecessorEnd::default(),
     };
     served.start(&config, predecessor.clone());
-    let manager = ServiceManager::of_environment();
-    let watch = tokio::spawn(config.args.access.clone().watch(running.clone(), manager.clone()));
+    let watch = tokio::spawn(watch);
     served.start_memory(start);
     listener.run();
     if let Some(web) = &web {
-        web.run(&config.args.web, databases.clone())?;
+        web.run(&config.args.web, databases.clone());
     }
     manager.ready(SERVING);
     tokio::spawn(manager.clone().keep_alive(served.workers.clone()));
+    let in_charge = running.clone();
+    let retire = move || in_charge.retire();
     let handover = Handover {
         requests,
         arguments,
+        retire: Box::new(retire),
         workers: served.workers.clone(),
         web,
         watch: watch.abort_handle(),
         predecessor,
     };
     let times = || running.times();
-    stop::until_stopped(&databases, &manager, times, handover).await?;
+    let stopped = stop::until_stopped(&databases, &manager, times, handover).await;
     if let Some(exporter) = exporter {
         exporter.finish().await;
     }
     served.end().await;
-    Ok(())
+    stopped
 }
 
 impl ServeArgs {

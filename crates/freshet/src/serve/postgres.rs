@@ -75,6 +75,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span, predec
     pg.tasks.spawn(service::publish_tables(pg.clone()));
     pg.tasks.spawn(service::look_up_users(pg.clone()));
     pg.tasks.spawn(service::tend_pools(pg.clone()));
+    pg.tasks.spawn(service::check_logins(pg.clone()));
     pg.tasks.spawn(service::refresh_entries(pg.clone()));
     service::run_key_queries(pg);
     let config = FollowerConfig {

@@ -2,20 +2,25 @@
 //!
 //! Only the first bytes received after an answer extend the time limit. So a client that sends its request in many small pieces cannot keep its
 //! connection.
+//!
+//! After a handover to a new process they end: idle ones at once, others after their answer.
 
 use std::collections::HashMap;
 use std::io;
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -44,8 +49,10 @@ struct Place {
 }
 
 /// One connection.
-pub(super) struct Connection {
+struct Connection {
     io: Box<dyn Io>,
+    /// Told that a request has begun.
+    begun: Arc<Notify>,
     deadline: Pin<Box<Sleep>>,
     /// Whether something was written after the last byte was received.
     answered: bool,
@@ -66,22 +73,36 @@ impl Addresses {
     }
 }
 
-/// Accepted connections that can be served.
+/// The connections of a socket.
 pub(super) struct Connections {
-    address: SocketAddr,
-    ready: mpsc::Receiver<(Connection, SocketAddr)>,
+    accepting: AbortHandle,
+    ending: watch::Sender<bool>,
 }
 
 impl Connections {
-    /// Accepts connections in the background, until that task is aborted.
-    pub(super) fn of(listener: Arc<TcpListener>, address: SocketAddr, access: Arc<Access>) -> (Self, AbortHandle) {
-        let (sender, ready) = mpsc::channel(CONNECTIONS_MAX);
-        let accepting = tokio::spawn(accept_all(listener, access, sender));
-        (Self { address, ready }, accepting.abort_handle())
+    /// Serves them in the background.
+    pub(super) fn serve(listener: Arc<TcpListener>, access: Arc<Access>, router: Router) -> Self {
+        let (ending, ended) = watch::channel(false);
+        let accepting = tokio::spawn(accept_all(listener, Served { access, router, ending: ended }));
+        Self { accepting: accepting.abort_handle(), ending }
+    }
+
+    /// Accepts no further ones. Those that are open end: a kept connection now, the others after their answer.
+    pub(super) fn end(&self) {
+        self.accepting.abort();
+        self.ending.send_replace(true);
     }
 }
 
-async fn accept_all(listener: Arc<TcpListener>, access: Arc<Access>, ready: mpsc::Sender<(Connection, SocketAddr)>) {
+/// What each connection needs.
+#[derive(Clone)]
+struct Served {
+    access: Arc<Access>,
+    router: Router,
+    ending: watch::Receiver<bool>,
+}
+
+async fn accept_all(listener: Arc<TcpListener>, served: Served) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut addresses = Addresses::default();
     while let Ok(of_all) = places.clone().acquire_owned().await {
@@ -92,7 +113,7 @@ async fn accept_all(listener: Arc<TcpListener>, access: Arc<Access>, ready: mpsc
                     continue;
                 };
                 let place = Place { _of_all: of_all, _of_address: of_address };
-                tokio::spawn(open(stream, from, access.clone(), (place, ready.clone())));
+                tokio::spawn(serve(stream, served.clone(), place));
             }
             Err(error) => {
                 tracing::debug!(%error, "no connection to --http can be accepted");
@@ -102,12 +123,7 @@ async fn accept_all(listener: Arc<TcpListener>, access: Arc<Access>, ready: mpsc
     }
 }
 
-async fn open(
-    stream: TcpStream,
-    from: SocketAddr,
-    access: Arc<Access>,
-    (place, ready): (Place, mpsc::Sender<(Connection, SocketAddr)>),
-) {
+async fn serve(stream: TcpStream, Served { access, router, mut ending }: Served, place: Place) {
     // Complete answers and events are written, so delaying them gains nothing.
     let _ = stream.set_nodelay(true);
     let io: Box<dyn Io> = match &access.tls {
@@ -117,25 +133,24 @@ async fn open(
             _ => return,
         },
     };
-    let connection = Connection { io, deadline: Box::pin(sleep(REQUEST_MAX)), answered: false, _place: place };
-    let _ = ready.send((connection, from)).await;
-}
-
-impl Listener for Connections {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        match self.ready.recv().await {
-            Some(accepted) => accepted,
-            // The accepting task has ended.
-            None => std::future::pending().await,
-        }
+    let begun = Arc::new(Notify::new());
+    let deadline = Box::pin(sleep(REQUEST_MAX));
+    let connection = Connection { io, begun: begun.clone(), deadline, answered: false, _place: place };
+    let http = http1::Builder::new().serve_connection(TokioIo::new(connection), TowerToHyperService::new(router));
+    let mut http = pin!(http);
+    // A connection without a request is not told: it would be closed without an answer.
+    let told = async {
+        let _ = ending.wait_for(|ending| *ending).await;
+        begun.notified().await;
+    };
+    tokio::select! {
+        biased;
+        // An error is the client's, or its time is over.
+        _ = http.as_mut() => return,
+        () = told => {}
     }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
+    http.as_mut().graceful_shutdown();
+    let _ = http.await;
 }
 
 impl Connection {
@@ -150,7 +165,11 @@ impl Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.begun.notify_one();
+        }
         if polled.is_ready() && mem::take(&mut self.answered) {
             let deadline = self.deadline.deadline().max(Instant::now() + REQUEST_MAX);
             self.deadline.as_mut().reset(deadline);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use freshet_proxy::{Database, Databases, Shared};
+use freshet_proxy::{Database, Databases, ReadFigures, Shared};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
@@ -90,6 +90,18 @@ fn pools(shared: &Shared, out: &mut Writer) -> fmt::Result {
     out.counter("freshet_pool_timeouts", help, pools.timeouts.load(Relaxed))
 }
 
+/// The figures of reads at replicas.
+fn replicas(shared: &Shared, out: &mut Writer) -> fmt::Result {
+    let figures = shared.servers.read_figures();
+    let by_server = |of: fn(&ReadFigures) -> u64| figures.iter().map(move |(server, one)| (server.clone(), of(one)));
+    let help = "Reads that a replica has answered, by server";
+    out.counters(("freshet_replica_reads", help), "server", by_server(|one| one.answered))?;
+    let help = "Reads that went to the primary since the replica had not replayed enough of the log, by server";
+    out.counters(("freshet_replica_reads_behind", help), "server", by_server(|one| one.behind))?;
+    let help = "Reads that were run again at the primary, or broken, since the replica failed or changed, by server";
+    out.counters(("freshet_replica_reads_failed", help), "server", by_server(|one| one.run_again))
+}
+
 /// The figures of one database.
 struct FiguresOfOne {
     shared: Arc<Shared>,
@@ -115,6 +127,7 @@ impl FiguresOfOne {
         out.rule_matches(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         pools(&self.shared, out)?;
+        replicas(&self.shared, out)?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
         let late = &self.shared.scheduling_delay;

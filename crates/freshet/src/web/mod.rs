@@ -22,12 +22,12 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use freshet_proxy::{Databases, Inherited};
 use tokio::net::TcpListener;
-use tokio::task::AbortHandle;
 
 use access::Access;
 pub(crate) use args::WebArgs;
 use connections::Connections;
 pub(crate) use metrics::figures;
+use sampler::Sampler;
 use status::Status;
 
 /// Reads the files that the options name, to find faults.
@@ -41,7 +41,7 @@ pub(crate) struct Web {
     /// As it was configured.
     address: SocketAddr,
     access: Arc<Access>,
-    accepting: OnceLock<AbortHandle>,
+    serving: OnceLock<(Connections, Arc<Sampler>)>,
 }
 
 impl Web {
@@ -57,7 +57,7 @@ impl Web {
         };
         listener.set_nonblocking(true)?;
         let listener = Arc::new(TcpListener::from_std(listener)?);
-        Ok(Some(Self { listener, address, access, accepting: OnceLock::new() }))
+        Ok(Some(Self { listener, address, access, serving: OnceLock::new() }))
     }
 
     /// The bound address.
@@ -66,21 +66,16 @@ impl Web {
     }
 
     /// Serves in the background.
-    pub(crate) fn run(&self, args: &WebArgs, databases: Arc<Databases>) -> io::Result<()> {
+    pub(crate) fn run(&self, args: &WebArgs, databases: Arc<Databases>) {
         let router = router(&databases);
         let status = Arc::new(Status::new(databases, args.price.clone()));
-        tokio::spawn(status.sampler.clone().run());
+        let sampler = status.sampler.clone();
+        tokio::spawn(sampler.clone().run());
         let guard = middleware::from_fn_with_state(self.access.clone(), access::guard);
         let router = router.merge(dashboard(status)).layer(guard);
         tokio::spawn(self.access.clone().watch());
-        let (connections, accepting) = Connections::of(self.listener.clone(), self.bound()?, self.access.clone());
-        self.accepting.get_or_init(|| accepting);
-        tokio::spawn(async move {
-            if let Err(error) = axum::serve(connections, router).await {
-                tracing::error!(%error, "the web endpoints have ended");
-            }
-        });
-        Ok(())
+        let connections = Connections::serve(self.listener.clone(), self.access.clone(), router);
+        self.serving.get_or_init(|| (connections, sampler));
     }
 
     /// A second descriptor of the socket, for another process, and the socket's name there.
@@ -88,10 +83,11 @@ impl Web {
         Ok((name(self.address), self.listener.as_fd().try_clone_to_owned()?))
     }
 
-    /// Accepts no connections any more.
+    /// Accepts no connections any more, and ends the open ones after their answers.
     pub(crate) fn stop(&self) {
-        if let Some(accepting) = self.accepting.get() {
-            accepting.abort();
+        if let Some((connections, sampler)) = self.serving.get() {
+            connections.end();
+            sampler.dismiss();
         }
     }
 }

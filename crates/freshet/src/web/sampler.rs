@@ -132,6 +132,11 @@ impl Sampler {
         Some(self.samples().get(&name.map(str::to_owned))?.sender.subscribe())
     }
 
+    /// Ends the wait of all listeners.
+    pub(super) fn dismiss(&self) {
+        self.samples().clear();
+    }
+
     pub(super) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }

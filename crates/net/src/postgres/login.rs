@@ -113,6 +113,21 @@ pub async fn login_session(
     hand_on(upstream, opened, user, credentials, behind).await
 }
 
+/// The same, with this host, at once. The upstream's connect time-out holds for the whole login.
+pub async fn login_session_at(
+    (upstream, host): (&Upstream, usize),
+    packet: &[u8],
+    (user, credentials): (&str, &Credentials),
+    behind: &[u8],
+) -> Result<SessionLogin, ConnectError> {
+    let limit = upstream.conninfo().connect_timeout;
+    let login = async {
+        let opened = open(upstream, host, packet).await?;
+        hand_on(upstream, opened, user, credentials, behind).await
+    };
+    timeout(limit, login).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+}
+
 /// Opens a session without answering the server's requests. Waits for its turn; the upstream's connect time-out
 /// starts then.
 pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<Opened, ConnectError> {

@@ -17,7 +17,7 @@ pub mod secret;
 
 pub use client::{Client, Rows};
 pub use error::{ConnectError, Error, ServerError};
-pub use login::{Purpose, SessionLogin, login_session};
+pub use login::{Purpose, SessionLogin, login_session, login_session_at};
 pub use open::cancel;
 pub use quote::{quote_identifier, quote_literal};
 pub use relay::Relay;

@@ -81,10 +81,11 @@ async fn start(upstream: &Upstream, host: usize, leg: Leg, packet: &[u8]) -> Res
     Ok(Opened { frames, end_point })
 }
 
-/// Sends a CancelRequest to the host in use and waits until the server has taken it.
-pub async fn cancel(upstream: &Upstream, packet: &[u8]) -> Result<(), ConnectError> {
+/// Sends a CancelRequest to this host, or to the host in use, and waits until the server has taken it.
+pub async fn cancel(upstream: &Upstream, host: Option<usize>, packet: &[u8]) -> Result<(), ConnectError> {
     let limit = upstream.conninfo().connect_timeout;
-    let send = async { send_cancel(upstream, upstream.host_in_use(), packet).await };
+    let host = host.unwrap_or_else(|| upstream.host_in_use());
+    let send = async { send_cancel(upstream, host, packet).await };
     timeout(limit, send).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 

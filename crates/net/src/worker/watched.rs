@@ -120,9 +120,8 @@ impl Resting {
     pub(crate) fn wake(self) -> io::Result<Watched> {
         match self {
             Self::Watched(watched) if watched.number.of.is_here() => {
+                // What had come before this turn is known.
                 watched.readiness.task.store(RUNNING.get().0, Relaxed);
-                // What has come is perhaps not reported yet.
-                watched.readiness.add(EventFlags::IN);
                 Ok(watched)
             }
             Self::Watched(Watched { socket, number, .. }) => {

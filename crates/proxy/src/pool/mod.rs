@@ -1,7 +1,8 @@
 //! Server connections that sessions share: who has one, who waits for one, and which are idle.
 //!
-//! A pool has the connections of one database and user. Its groups are those that logged in alike, with the same start-up parameters: a session takes
-//! idle connections of its own group only, and where the limit is reached by those of other groups, one of them is closed to make a place.
+//! A pool has the connections of one database and user. Its groups are those that logged in alike, with the same start-up parameters, and on PostgreSQL
+//! know the same names of settings of applications: a session takes idle connections of its own group, or such as can become one of it. Where the limit
+//! is reached by those of other groups, one of them is closed to make a place.
 //!
 //! **Places.** A [`Lease`] is the right to have one connection. It counts from before the connection is opened until it is closed, so the limits hold
 //! while connections are being opened, too. A lease that is dropped gives back what it has: its connection if nobody has taken that out, or its place.
@@ -25,6 +26,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -45,13 +47,36 @@ pub(crate) struct PoolKey {
 
 impl PoolKey {
     /// Whether it is of this database; None: any.
-    fn is_of(&self, database: Option<&str>) -> bool {
+    pub(crate) fn is_of(&self, database: Option<&str>) -> bool {
         database.is_none_or(|database| database == self.database)
     }
 }
 
-/// What connections of one group have in common: the start-up parameters.
-pub(crate) type Group = Arc<[u8]>;
+/// What connections of one group have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Group {
+    /// The start-up parameters.
+    login: Arc<[u8]>,
+    /// PostgreSQL: the names of settings of applications that its sessions have given to the connection, in order.
+    names: Arc<[Arc<str>]>,
+}
+
+impl Group {
+    /// `login`: the start-up parameters.
+    pub(crate) fn of(login: &[u8]) -> Self {
+        Self { login: login.into(), names: Arc::default() }
+    }
+
+    /// The same with these names.
+    pub(crate) fn with(&self, names: &Arc<[Arc<str>]>) -> Self {
+        Self { login: self.login.clone(), names: names.clone() }
+    }
+
+    /// Whether a connection of this group can become one of the other: it has no name that the other has not.
+    fn suits(&self, other: &Self) -> bool {
+        self.login == other.login && self.names.iter().all(|name| other.names.contains(name))
+    }
+}
 
 /// There was neither a connection nor a place for one in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +88,8 @@ struct Idle<C> {
     terms: Terms,
     connection: C,
     since: Instant,
+    /// The thread that gave it back, which goes on watching it: it takes it again at the lowest cost.
+    thread: ThreadId,
 }
 
 #[derive(Debug)]
@@ -90,9 +117,13 @@ impl<C> Pool<C> {
         settings.is_too_old(terms) || !terms.generation.is(&self.generation)
     }
 
-    /// Takes the idle connection of this group that was used last.
+    /// Takes the idle connection of this group that was used last, by this thread if possible, or else one that can become one of the group.
     fn take_idle(&mut self, group: &Group) -> Option<Idle<C>> {
-        let at = self.idle.iter().rposition(|idle| idle.terms.group == *group)?;
+        let here = thread::current().id();
+        let last = |suits: &dyn Fn(&Idle<C>) -> bool| self.idle.iter().rposition(suits);
+        let at = last(&|idle| idle.thread == here && idle.terms.group == *group)
+            .or_else(|| last(&|idle| idle.terms.group == *group))
+            .or_else(|| last(&|idle| idle.terms.group.suits(group)))?;
         Some(self.idle.remove(at))
     }
 }
@@ -171,7 +202,15 @@ impl<C> Pools<C> {
         got
     }
 
-    /// The same; waits for it if need be. Dropping the future leaves the queue.
+    /// Whether an idle connection must become one of this group, because there is none of it.
+    pub(crate) fn must_convert(&self, key: &PoolKey, group: &Group) -> bool {
+        let inside = self.inside();
+        let Some(pool) = inside.pools.get(key) else { return false };
+        let mut groups = pool.idle.iter().map(|idle| &idle.terms.group);
+        !groups.clone().any(|idle| idle == group) && groups.any(|idle| idle.suits(group))
+    }
+
+    /// A connection, or a place for one; waits for it if need be. Dropping the future leaves the queue.
     pub(crate) async fn check_out(
         self: &Arc<Self>,
         key: &Arc<PoolKey>,
@@ -297,7 +336,7 @@ impl<C> Pools<C> {
         let mut closed = Vec::new();
         let inside = &mut *self.inside();
         let Some(pool) = inside.pools.get(key) else { return };
-        let is_wanted = pool.queue.first().is_none_or(|group| *group == terms.group);
+        let is_wanted = pool.queue.first().is_none_or(|group| terms.group.suits(group));
         if pool.is_over(&terms, &self.settings) || !is_wanted || self.gives_way(inside, key) {
             closed.push(connection);
             return self.place_came_free(inside, key, &mut closed);
@@ -305,7 +344,8 @@ impl<C> Pools<C> {
         let Some(pool) = inside.pools.get_mut(key) else { return };
         let lease = Lease::of(self.clone(), key.clone(), terms, Some(connection));
         if let Some((terms, connection)) = pool.queue.serve(lease).and_then(Lease::dissolve) {
-            pool.idle.push(Idle { terms, connection, since: Instant::now() });
+            let thread = thread::current().id();
+            pool.idle.push(Idle { terms, connection, since: Instant::now(), thread });
             self.serve_others(inside, &mut closed);
         }
     }

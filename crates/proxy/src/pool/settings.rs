@@ -58,6 +58,8 @@ pub struct PoolSettings {
     pub lifetime: Option<Duration>,
     /// PostgreSQL: the most statements of clients that stay prepared on a connection; 0: sessions do not share them.
     pub prepared_max: usize,
+    /// PostgreSQL: reads go to replicas that are known to be new enough.
+    pub read_replicas: bool,
 }
 
 impl Default for PoolSettings {
@@ -74,6 +76,7 @@ impl Default for PoolSettings {
             idle_timeout: Some(Duration::from_secs(600)),
             lifetime: Some(Duration::from_secs(3600)),
             prepared_max: 200,
+            read_replicas: false,
         }
     }
 }

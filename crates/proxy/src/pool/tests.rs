@@ -43,11 +43,11 @@ impl World {
     }
 
     fn try_check_out(&self, user: &str, group: &[u8]) -> Option<Lease<Connection>> {
-        self.pools.try_check_out(&key(user), &group.into())
+        self.pools.try_check_out(&key(user), &Group::of(group))
     }
 
     async fn check_out(&self, user: &str, group: &[u8]) -> Result<Lease<Connection>, WaitTimeout> {
-        self.pools.check_out(&key(user), &group.into()).await
+        self.pools.check_out(&key(user), &Group::of(group)).await
     }
 
     fn waiting(&self) -> usize {
@@ -287,7 +287,7 @@ fn a_pool_has_its_minimum() {
     let at_once = Some(Duration::ZERO);
     let world = World::new(PoolSettings { min: 2, size: 3, idle_timeout: at_once, ..PoolSettings::default() });
     let leases: Vec<_> = (0..3).map(|_| world.try_check_out("u", A).unwrap()).collect();
-    assert!(world.pools.place_below_minimum(&key("u"), &A.into()).is_none());
+    assert!(world.pools.place_below_minimum(&key("u"), &Group::of(A)).is_none());
     for (number, lease) in leases.into_iter().enumerate() {
         lease.give_back(world.open(number));
     }
@@ -297,9 +297,9 @@ fn a_pool_has_its_minimum() {
     assert_eq!(world.count(), 0, "without a client");
     world.pools.reconnect(None);
     assert_eq!(world.count(), 0);
-    world.pools.place_below_minimum(&key("u"), &A.into()).unwrap().give_back(world.open(4));
-    let _other = world.pools.place_below_minimum(&key("u"), &A.into()).unwrap();
-    assert!(world.pools.place_below_minimum(&key("u"), &A.into()).is_none());
+    world.pools.place_below_minimum(&key("u"), &Group::of(A)).unwrap().give_back(world.open(4));
+    let _other = world.pools.place_below_minimum(&key("u"), &Group::of(A)).unwrap();
+    assert!(world.pools.place_below_minimum(&key("u"), &Group::of(A)).is_none());
     assert!(world.try_check_out("u", A).unwrap().take().is_some());
 }
 
@@ -320,4 +320,42 @@ fn reconnect_closes_a_connection_when_it_is_given_back() {
     renewed.renew();
     renewed.give_back(world.open(3));
     assert_eq!(world.idle(), 1);
+}
+
+#[test]
+fn connections_with_fewer_names_can_become_others() {
+    let world = World::of_size(2);
+    let names = |names: &[&str]| -> Group {
+        let names: Vec<Arc<str>> = names.iter().map(|name| (*name).into()).collect();
+        Group::of(A).with(&names.into())
+    };
+    let check_out = |group: &Group| world.pools.try_check_out(&key("u"), group);
+    let (mut first, second) = (check_out(&names(&[])).unwrap(), check_out(&names(&[])).unwrap());
+    first.regroup(names(&["app.x"]));
+    second.give_back(world.open(2));
+    first.give_back(world.open(1));
+    let converts = |asked: &[&str]| world.pools.must_convert(&key("u"), &names(asked));
+    assert!(converts(&["app.y"]) && !converts(&[]) && !converts(&["app.x"]));
+    // Its own group first, then the one that knows less.
+    let mut own = check_out(&names(&["app.x"])).unwrap();
+    assert_eq!(own.take().unwrap().number, 1);
+    let mut less = check_out(&names(&["app.x", "app.y"])).unwrap();
+    assert_eq!(less.take().unwrap().number, 2);
+    less.regroup(names(&["app.x", "app.y"]));
+    less.give_back(world.open(3));
+    own.give_back(world.open(4));
+    // One that knows more is closed for a place.
+    assert!(check_out(&names(&[])).unwrap().take().is_none());
+    assert_eq!(world.idle(), 1);
+}
+
+#[test]
+fn a_thread_takes_its_own_connection_first() {
+    let world = World::of_size(2);
+    let (mine, other) = (world.try_check_out("u", A).unwrap(), world.try_check_out("u", A).unwrap());
+    mine.give_back(world.open(1));
+    let connection = world.open(2);
+    std::thread::scope(|scope| scope.spawn(|| other.give_back(connection)).join()).unwrap();
+    let mut leases = [1, 2].map(|_| world.try_check_out("u", A).unwrap());
+    assert_eq!(leases.each_mut().map(|lease| lease.take().unwrap().number), [1, 2]);
 }

@@ -20,7 +20,7 @@ use freshet_types::{CommitId, Nanos, TableId, Visible};
 use freshet_wire::postgres::startup::Replication;
 use tokio::sync::{Notify, oneshot};
 
-use crate::pool::{PoolMode, Pools};
+use crate::pool::PoolMode;
 use crate::postgres::console::Averages;
 use crate::postgres::login::Access;
 use crate::postgres::named::Named;
@@ -106,7 +106,8 @@ impl Pg {
         rules: Arc<AccessRules>,
         pauses: Arc<Pauses>,
     ) -> Result<Self, AccessError> {
-        let pools = Arc::new(Pools::new(base.settings.pool.clone(), base.pool_figures.clone()));
+        let servers = own.upstream.conninfo().hosts.len();
+        let pooling = Pooling::new(&base.settings.pool, &base.pool_figures, servers);
         Ok(Self {
             access: Access::new(&own.access, &own.upstream, rules)?,
             own,
@@ -115,7 +116,7 @@ impl Pg {
             named: Named::default(),
             sessions: Sessions::new(pauses),
             averages: Averages::default(),
-            pooling: Pooling::new(pools),
+            pooling,
             server_version: AtomicU32::new(0),
             wal_segment_bytes: AtomicU64::new(16 << 20),
             publication_wanted: Notify::new(),

@@ -5,13 +5,28 @@
 //! was promoted. Such a primary lives on without its standbys, and what is written there is lost. Of two primaries with the same timeline nobody
 //! knows which is right: Freshet stays with the one that it uses.
 
+mod reading;
+mod route;
+mod settled;
+mod views;
+
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use freshet_types::Lsn;
+use freshet_types::{Lsn, Nanos};
+use tokio::sync::Notify;
 
 use crate::shared::ServerIdentity;
+use crate::shared::servers::reading::Reading;
+use crate::shared::servers::settled::Settled;
+
+pub use reading::ReadFigures;
+pub(crate) use reading::{Trouble, Who};
+pub(crate) use route::Route;
+pub(crate) use settled::Ids;
+pub(crate) use views::InUse;
 
 /// What a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +56,15 @@ pub(crate) struct Found {
     pub(crate) position: Option<Lsn>,
     /// Age of the last transaction that a standby has replayed; 0 if it has replayed all that it has received.
     pub(crate) lag_seconds: String,
+    /// When the process that answers last read the server's configuration.
+    pub(crate) configuration: String,
+}
+
+impl Found {
+    /// Whether it is the server of this stream.
+    fn is_of(&self, stream: &ServerIdentity) -> bool {
+        stream.system_id == self.system_id && stream.postmaster_start == self.postmaster_start
+    }
 }
 
 /// Why a server must not be used.
@@ -74,6 +98,7 @@ struct Watched {
     trouble: Option<String>,
     left_out: Option<LeftOut>,
     since: Instant,
+    reading: Reading,
 }
 
 impl Watched {
@@ -103,8 +128,17 @@ struct Inside {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Servers {
+pub struct Servers {
     inside: Mutex<Inside>,
+    /// Notified when a server has answered, or has not.
+    answers: Notify,
+    /// Notified when one is no longer what it was.
+    changes: Notify,
+    /// When a write was last acknowledged without a commit wait: replicas may lack it.
+    written_since: AtomicU64,
+    settled: Mutex<Settled>,
+    /// Notified when more may have settled.
+    settlements: Notify,
 }
 
 /// A server that is left out from now on, or no longer.
@@ -124,23 +158,39 @@ impl Servers {
     /// These servers are watched from now on.
     pub(crate) fn begin(&self, addresses: impl Iterator<Item = String>) {
         let since = Instant::now();
-        let watch = |address| Watched { address, found: None, trouble: None, left_out: None, since };
+        let watch = |address| {
+            let (found, trouble, left_out, reading) = Default::default();
+            Watched { address, found, trouble, left_out, since, reading }
+        };
         self.inside().list = addresses.map(watch).collect();
     }
 
-    /// A server has answered, or has not. Returns whether that is new.
-    pub(crate) fn note(&self, at: usize, answer: Result<Found, String>) -> bool {
+    /// A server has answered a question that was sent at `asked_at`, or has not. Returns whether that is new.
+    pub(crate) fn note(&self, at: usize, answer: Result<Found, String>, asked_at: Nanos) -> bool {
         let mut inside = self.inside();
         let Some(server) = inside.list.get_mut(at) else { return false };
         let (before, role) = (server.state(), server.found.as_ref().map(|found| found.role));
-        match answer {
-            Ok(found) => (server.found, server.trouble) = (Some(found), None),
-            Err(trouble) => server.trouble = Some(trouble),
-        }
+        let goes_on = match answer {
+            Ok(found) => {
+                let goes_on = server.found.as_ref().is_some_and(|before| found.goes_on_as(before));
+                (server.found, server.trouble) = (Some(found), None);
+                server.reading.answered(asked_at);
+                goes_on
+            }
+            Err(trouble) => {
+                server.trouble = Some(trouble);
+                false
+            }
+        };
         let is_new = server.state() != before || server.found.as_ref().map(|found| found.role) != role;
         if is_new {
             server.since = Instant::now();
         }
+        drop(inside);
+        if !goes_on {
+            self.changes.notify_waiters();
+        }
+        self.answers.notify_waiters();
         is_new
     }
 
@@ -183,15 +233,10 @@ impl Servers {
         let inside = self.inside();
         if inside.list.is_empty() {
             let is_stream = if stream.is_some() { "yes" } else { "no" };
-            let row = [upstream, "", "", "", "", "", is_stream, "not watched", "", ""];
+            let row = [upstream, "", "", "", "", "", is_stream, "not watched", "", "", ""];
             return vec![row.map(str::to_owned).into()];
         }
-        let comes_from = |found: &Found| {
-            let same = |stream: &ServerIdentity| {
-                stream.system_id == found.system_id && stream.postmaster_start == found.postmaster_start
-            };
-            stream.is_some_and(same)
-        };
+        let comes_from = |found: &Found| stream.is_some_and(|stream| found.is_of(stream));
         let found = || inside.list.iter().filter_map(|server| server.found.as_ref());
         let end = found().find(|found| comes_from(found)).and_then(|found| found.position);
         inside.list.iter().map(|server| row(server, end, comes_from)).collect()
@@ -241,6 +286,7 @@ fn row(server: &Watched, end: Option<Lsn>, comes_from: impl Fn(&Found) -> bool) 
         server.state().to_owned(),
         server.since.elapsed().as_secs().to_string(),
         reason.unwrap_or_default(),
+        server.reading.figures().answered.to_string(),
     ]
 }
 
@@ -252,7 +298,8 @@ mod tests {
         let (position, lag_seconds) = (Some(Lsn(100)), String::new());
         let postmaster_start = timeline.to_string();
         let timeline = Some(timeline);
-        Found { system_id: system_id.into(), postmaster_start, role, timeline, position, lag_seconds }
+        let configuration = String::new();
+        Found { system_id: system_id.into(), postmaster_start, role, timeline, position, lag_seconds, configuration }
     }
 
     fn three() -> Servers {
@@ -272,17 +319,21 @@ mod tests {
     #[test]
     fn an_old_primary_is_left_out_until_it_is_a_standby() {
         let (servers, stream) = (three(), stream());
-        assert!(servers.note(0, Ok(found("7", Role::Primary, 1))) && servers.note(1, Ok(found("7", Role::Standby, 1))));
+        assert!(
+            servers.note(0, Ok(found("7", Role::Primary, 1)), 1)
+                && servers.note(1, Ok(found("7", Role::Standby, 1)), 1)
+        );
         assert_eq!(servers.decide(Some(&stream), 0), []);
         assert!(
-            servers.note(1, Ok(found("7", Role::Primary, 2))) && !servers.note(1, Ok(found("7", Role::Primary, 2)))
+            servers.note(1, Ok(found("7", Role::Primary, 2)), 1)
+                && !servers.note(1, Ok(found("7", Role::Primary, 2)), 1)
         );
         let old = Some(LeftOut::OldTimeline(2));
         assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, old)]);
         // The new primary is lost: the old one is still the wrong one.
-        assert!(servers.note(1, Err("refused".into())));
+        assert!(servers.note(1, Err("refused".into()), 1));
         assert_eq!(servers.decide(None, 0), []);
-        servers.note(0, Ok(found("7", Role::Standby, 2)));
+        servers.note(0, Ok(found("7", Role::Standby, 2)), 1);
         assert_eq!(left_out(servers.decide(None, 1)), [(0, None)]);
     }
 
@@ -290,20 +341,20 @@ mod tests {
     fn of_two_primaries_with_one_timeline_the_one_in_use_stays() {
         let (servers, stream) = (three(), stream());
         let in_use = found("7", Role::Primary, 1);
-        servers.note(2, Ok(in_use.clone()));
-        servers.note(0, Ok(in_use.clone()));
+        servers.note(2, Ok(in_use.clone()), 1);
+        servers.note(0, Ok(in_use.clone()), 1);
         assert_eq!(servers.decide(Some(&stream), 2), [], "one server under two addresses");
-        servers.note(0, Ok(Found { postmaster_start: "other".into(), ..in_use }));
+        servers.note(0, Ok(Found { postmaster_start: "other".into(), ..in_use }), 1);
         assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, Some(LeftOut::SecondPrimary))]);
-        servers.note(2, Err("gone".into()));
+        servers.note(2, Err("gone".into()), 1);
         assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, None)], "no rival is left");
     }
 
     #[test]
     fn another_system_is_left_out_and_nothing_before_a_stream_says_which() {
         let (servers, stream) = (three(), stream());
-        servers.note(0, Ok(found("8", Role::Primary, 9)));
-        servers.note(1, Ok(found("7", Role::Primary, 1)));
+        servers.note(0, Ok(found("8", Role::Primary, 9)), 1);
+        servers.note(1, Ok(found("7", Role::Primary, 1)), 1);
         assert_eq!(servers.decide(None, 1), []);
         assert_eq!(left_out(servers.decide(Some(&stream), 1)), [(0, Some(LeftOut::OtherSystem))]);
         let rows = servers.shown("", Some(&stream));

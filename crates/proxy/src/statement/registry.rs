@@ -17,7 +17,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
-use crate::postgres::pooling::rest_question::{UNASKABLE, sets_for_application};
+use crate::postgres::pooling::{application_settings, rest_question::UNASKABLE};
 use crate::rules::{Hint, Subject};
 
 mod exclusions;
@@ -241,6 +241,11 @@ impl Statement {
         std::str::from_utf8(self.text()).ok().and_then(unaskable)
     }
 
+    /// PostgreSQL: see [`application_settings::names_in`].
+    pub(crate) fn application_settings(&self) -> Option<Vec<Box<str>>> {
+        application_settings::names_in(&String::from_utf8_lossy(self.text()))
+    }
+
     /// What rules look at.
     pub(crate) fn subject(&self) -> Subject<'_> {
         self.query.subject(Hint::behind(self.text()))
@@ -287,12 +292,11 @@ pub(crate) fn first_word(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// The first of [`UNASKABLE`] in a text; LOAD, which changes the server process itself; a setting of an application.
+/// The first of [`UNASKABLE`] in a text; LOAD, which changes the server process itself.
 fn unaskable(text: &str) -> Option<&'static str> {
     let has = |name: &&&str| text.as_bytes().windows(name.len()).any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let loads = || first_word(text).eq_ignore_ascii_case("load").then_some("load");
-    let sets = || sets_for_application(text).then_some("application_setting");
-    UNASKABLE.iter().find(has).copied().or_else(loads).or_else(sets)
+    UNASKABLE.iter().find(has).copied().or_else(loads)
 }
 
 /// Whether a text names `pg_prepared_statements`, or the function behind that view.

@@ -28,6 +28,7 @@ mod timeouts;
 mod top;
 mod ttl;
 mod upgrades;
+mod upgrades_amid;
 mod verify;
 
 use anyhow::{Result, ensure};

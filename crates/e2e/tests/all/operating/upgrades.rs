@@ -23,18 +23,18 @@ const CLIENTS: usize = 4;
 /// Rounds of each client before, during and after the upgrade.
 const ROUNDS: u64 = 15;
 
-fn signal(process: u32, name: &str) -> Result<()> {
+pub(super) fn signal(process: u32, name: &str) -> Result<()> {
     let status = Command::new("kill").args([format!("-{name}"), process.to_string()]).status()?;
     ensure!(status.success(), "kill -{name}: {status}");
     Ok(())
 }
 
 /// The process that has taken over. It is killed when this is dropped.
-struct Successor(u32);
+pub(super) struct Successor(pub(super) u32);
 
 impl Successor {
     /// Asks `process` for it.
-    fn of(freshet: &Freshet, process: u32) -> Result<Self> {
+    pub(super) fn of(freshet: &Freshet, process: u32) -> Result<Self> {
         let before = handed_over(freshet).len();
         signal(process, "USR2")?;
         eventually(PATIENCE, || {
@@ -50,7 +50,7 @@ impl Successor {
     }
 
     /// Ends it as a service manager does.
-    fn end(self) -> Result<()> {
+    pub(super) fn end(self) -> Result<()> {
         signal(self.0, "TERM")?;
         eventually(PATIENCE, || {
             ensure!(self.has_ended(), "it still runs");
@@ -68,13 +68,13 @@ impl Drop for Successor {
 }
 
 /// The processes to which connections were handed over, from the log.
-fn handed_over(freshet: &Freshet) -> Vec<u32> {
+pub(super) fn handed_over(freshet: &Freshet) -> Vec<u32> {
     let log = freshet.log();
     let number = |rest: &str| rest.split(';').next().and_then(|number| number.parse().ok());
     log.split("handed over to process ").skip(1).filter_map(number).collect()
 }
 
-fn old_ends_well(freshet: &mut Freshet) -> Result<()> {
+pub(super) fn old_ends_well(freshet: &mut Freshet) -> Result<()> {
     let status = eventually(PATIENCE, || freshet.ended()?.context("the old process still runs"))?;
     ensure!(status.code() == Some(0), "{status}");
     Ok(())
@@ -226,13 +226,13 @@ fn clients_of_mariadb_notice_nothing() -> Result<()> {
 }
 
 /// A directory with a copy of the program, a configuration and sockets.
-struct Installed {
-    path: PathBuf,
+pub(super) struct Installed {
+    pub(super) path: PathBuf,
     original: PathBuf,
 }
 
 impl Installed {
-    fn new(name: &str) -> Result<Option<Self>> {
+    pub(super) fn new(name: &str) -> Result<Option<Self>> {
         let Some(original) = program()? else { return Ok(None) };
         let path = std::env::temp_dir().join(format!("freshet-{}-{name}", std::process::id()));
         fs::create_dir_all(&path)?;
@@ -241,7 +241,7 @@ impl Installed {
         Ok(Some(installed))
     }
 
-    fn program(&self) -> PathBuf {
+    pub(super) fn program(&self) -> PathBuf {
         self.path.join("freshet")
     }
 
@@ -252,11 +252,11 @@ impl Installed {
         Ok(fs::rename(new, self.program())?)
     }
 
-    fn install_program(&self) -> Result<()> {
+    pub(super) fn install_program(&self) -> Result<()> {
         self.put(|new| fs::copy(&self.original, new).map(drop).context("a copy of the program"))
     }
 
-    fn install_script(&self, text: &str) -> Result<()> {
+    pub(super) fn install_script(&self, text: &str) -> Result<()> {
         self.put(|new| {
             fs::write(new, format!("#!/bin/sh\n{text}\n"))?;
             Ok(fs::set_permissions(new, fs::Permissions::from_mode(0o755))?)
@@ -272,7 +272,7 @@ impl Drop for Installed {
 }
 
 /// The upgrade fails for this reason, and the process goes on.
-fn fails(freshet: &Freshet, client: &mut RawClient, why: &str) -> Result<()> {
+pub(super) fn fails(freshet: &Freshet, client: &mut RawClient, why: &str) -> Result<()> {
     let before = freshet.log().len();
     signal(freshet.pid().context("no process")?, "USR2")?;
     eventually(PATIENCE, || {
@@ -351,8 +351,13 @@ fn a_new_version_takes_all_sockets_and_the_old_one_drains() -> Result<()> {
     busy.run("begin; insert into film values (1001, 'new')")?;
     installed.install_program()?;
     let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
-    ensure!(until_told(&manager, "MAINPID=")? == format!("MAINPID={}", successor.0), "another process");
-    until_told(&manager, "READY=1")?;
+    // By the old process and by the new one, in any order.
+    let mut missing = vec![format!("MAINPID={}", successor.0), "READY=1\nSTATUS=serving".to_owned()];
+    while !missing.is_empty() {
+        let told = until_told(&manager, "")?;
+        ensure!(!told.starts_with("MAINPID=") || missing.contains(&told), "{told}, not {missing:?}");
+        missing.retain(|missing| *missing != told);
+    }
     until_told(&manager, "WATCHDOG=1")?;
     ends_by_command(&mut idle)?;
     ensure!(login(freshet.address)?.value("select count(*) from film")? == "100", "what is not committed is seen");

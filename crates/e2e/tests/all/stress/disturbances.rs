@@ -31,6 +31,8 @@ pub(crate) enum Disturbance {
     Pauses,
     /// Freshet is killed, and started again.
     Restarts,
+    /// The replay of a replica pauses and goes on.
+    Replay,
 }
 
 impl Disturbance {
@@ -58,6 +60,14 @@ impl Disturbance {
                         standby.resume_receiver()?;
                     }
                     random.nap(200);
+                }
+                Self::Replay => {
+                    if let Some(replica) = standby {
+                        replica.psql("select pg_wal_replay_pause()")?;
+                        time_passes("the disturbance", pause);
+                        replica.psql("select pg_wal_replay_resume()")?;
+                    }
+                    random.nap(400);
                 }
                 Self::Stream => {
                     stop_and_go(child(&server, "walsender", &mut random)?, pause);

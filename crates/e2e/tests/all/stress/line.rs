@@ -123,7 +123,7 @@ pub(crate) struct Line {
     /// Whether each statement on its way answers in binary.
     formats: Vec<bool>,
     answer: Answer,
-    /// The server's process.
+    /// The server's process, if it was asked for.
     pub(crate) backend: i64,
 }
 
@@ -133,7 +133,7 @@ impl Line {
         let client = RawClient::login(address, login).map_err(|error| lost(&format!("{error:#}")))?;
         let socket = client.socket().map_err(|error| lost(&error))?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(|error| lost(&error))?;
-        let mut line = Self {
+        Ok(Self {
             socket,
             out: Vec::new(),
             received: Vec::new(),
@@ -141,10 +141,14 @@ impl Line {
             formats: Vec::new(),
             answer: Answer::default(),
             backend: 0,
-        };
-        line.simple("select pg_backend_pid()")?;
-        line.backend = line.answer.rows(0).next().and_then(|row| row.first().copied().flatten()).unwrap_or_default();
-        Ok(line)
+        })
+    }
+
+    /// Asks for the server's process. A session that knows it shares its server connection with no other.
+    pub(crate) fn ask_backend(&mut self) -> Result<(), Trouble> {
+        self.simple("select pg_backend_pid()")?;
+        self.backend = self.answer.rows(0).next().and_then(|row| row.first().copied().flatten()).unwrap_or_default();
+        Ok(())
     }
 
     /// Something to be sent as it is.

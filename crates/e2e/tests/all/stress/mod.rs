@@ -60,7 +60,17 @@ mod promises {
         hold_for_definitions,
         hold_by_shared_readings_while_the_stream_stalls,
         hold_by_shared_readings_while_commits_wait_for_a_standby,
+        hold_with_a_replica_that_lags,
+        hold_with_a_replica_that_shows_commits_before_the_primary,
     );
+
+    fn hold_with_a_replica_that_lags(version: Version) -> Result<()> {
+        Run { reads_replica: true, ..Run::of(version, Disturbance::Replay) }.expect_none()
+    }
+
+    fn hold_with_a_replica_that_shows_commits_before_the_primary(version: Version) -> Result<()> {
+        Run { reads_replica: true, ..Run::of(version, Disturbance::Standby) }.expect_none()
+    }
 
     fn hold_while_the_stream_stalls(version: Version) -> Result<()> {
         Run { load: Load::RowsAndTables, ..Run::of(version, Disturbance::Stream) }.expect_none()

@@ -1,12 +1,13 @@
 //! One run: servers, Freshet, sessions, and the verdict.
 
 use std::env;
+use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use freshet_testbed::Settings;
+use freshet_testbed::{Server, Settings};
 
 use super::definitions;
 use super::disturbances::Disturbance;
@@ -22,6 +23,7 @@ use crate::support::{Database, Freshet, Version, time_passes};
 
 /// Less than this tests nothing.
 const HITS_MIN: u64 = 100;
+const REPLICA_READS_MIN: u64 = 100;
 const WRITERS: usize = 5;
 const CURIOUS: usize = 6;
 const PATIENT: usize = 6;
@@ -56,11 +58,13 @@ pub(crate) struct Run {
     pub(crate) fault: Option<&'static str>,
     /// One reading of the end of the log serves all who want one, however few.
     pub(crate) shares_probes: bool,
+    /// Sessions share connections, and reads that are not cached go to a replica.
+    pub(crate) reads_replica: bool,
 }
 
 impl Run {
     pub(crate) const fn of(version: Version, disturbance: Disturbance) -> Self {
-        Self { version, load: Load::Rows, disturbance, fault: None, shares_probes: false }
+        Self { version, load: Load::Rows, disturbance, fault: None, shares_probes: false, reads_replica: false }
     }
 
     pub(crate) const fn with_fault(self, fault: &'static str) -> Self {
@@ -86,9 +90,13 @@ impl Run {
         let fault = self.fault.iter().flat_map(|fault| ["--test-fault", fault]);
         let shared = ["--test-fault", "share-probes"].into_iter().filter(|_| self.shares_probes);
         let options: Vec<&str> = ["--admission", "always"].into_iter().chain(fault).chain(shared).collect();
+        let replica = self.reads_replica.then(|| server.standby("replica")).transpose()?;
         let database = Database::create(server)?;
         database.run(SCHEMA)?;
-        let freshet = Freshet::start(&database, &options)?;
+        let freshet = match &replica {
+            Some(replica) => start_with(&database, replica)?,
+            None => Freshet::start(&database, &options)?,
+        };
         if self.fault.is_some() && !freshet.is_there() {
             return Ok(vec!["there is no Freshet to break".into()]);
         }
@@ -102,7 +110,7 @@ impl Run {
         let seed = verdict::seed()?;
         thread::scope(|scope| {
             let mut cast = Cast::new(scope);
-            let (stage, standby, options) = (&stage, standby.as_ref(), &options);
+            let (stage, standby, options) = (&stage, standby.as_ref().or(replica.as_ref()), &options);
             cast.add("the disturbance", move || self.disturbance.run(stage, standby, options));
             let joined = self.join(&mut cast, stage, Random(seed), soak.is_some());
             if joined.is_err() {
@@ -125,6 +133,13 @@ impl Run {
             }
         }
         println!("passed to the server: {:?}", stage.freshet().metrics()?.passed_since(&before));
+        if let Some(replica) = replica.as_ref().filter(|_| stage.freshet().is_there()) {
+            let metrics = stage.freshet().metrics()?;
+            let read = |what: &str| metrics.count(&format!("{what}_total{{server=\"127.0.0.1:{}\"}}", replica.port()));
+            let (reads, behind) = (read("freshet_replica_reads"), read("freshet_replica_reads_behind"));
+            println!("the replica has answered {reads} reads, and was behind for {behind}");
+            ensure!(reads > REPLICA_READS_MIN || stage.has_violations(), "{reads} reads at the replica");
+        }
         self.report(&stage, seed, started.elapsed())?;
         Ok(stage.violations())
     }
@@ -188,6 +203,22 @@ impl Run {
         ensure!(exempt || !stage.copes || figures.losses > 0, "no connection was lost");
         Ok(())
     }
+}
+
+/// Freshet in front of a primary and a replica. What is never cached is read at the replica.
+fn start_with(database: &Database, replica: &Server) -> Result<Freshet> {
+    let primary = database.address().to_string();
+    let hosts = format!("{primary},127.0.0.1:{}", replica.port());
+    let upstream = format!("{}?target_session_attrs=primary", database.url().replace(&primary, &hosts));
+    let rules = env::temp_dir().join(format!("freshet-rules-{}-{}.toml", std::process::id(), replica.port()));
+    let never = ["item", "part", "kin"].map(|table| format!("[[rule]]\ntable = \"{table}\"\ncache = \"never\"\n"));
+    fs::write(&rules, never.concat())?;
+    let file = rules.to_string_lossy();
+    let options = ["--auth", "trust", "--pool", "transaction", "--read-replicas", "--config", &file];
+    let freshet = Freshet::start_unready(database.address(), &upstream, &options)?;
+    freshet.wait_ready()?;
+    fs::remove_file(&rules)?;
+    Ok(freshet)
 }
 
 /// The last writer owns what is truncated; the others share the rest, by the item and the folder.

@@ -306,7 +306,12 @@ impl Stage {
     }
 
     pub(crate) fn connect(&self, through: bool, user: Option<&str>) -> Result<Line, Trouble> {
-        Line::open(self.address(through), Login { user: user.unwrap_or(self.login().user), ..self.login() })
+        let login = Login { user: user.unwrap_or(self.login().user), ..self.login() };
+        let mut line = Line::open(self.address(through), login)?;
+        if self.copes {
+            line.ask_backend()?;
+        }
+        Ok(line)
     }
 
     /// Connects again after a loss, as soon as that is possible.

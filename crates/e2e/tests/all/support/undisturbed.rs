@@ -74,6 +74,7 @@ mod tests {
 
     use super::super::{Pair, RawClient, Version};
     use super::*;
+    use crate::mysql::support as mysql;
 
     const SCHEMA: &str = "create table item (id int primary key); insert into item select generate_series(1, 1000)";
 
@@ -123,6 +124,37 @@ mod tests {
             read(&pair, &mut client, 1)
         })?;
         ensure!(steps > 1, "a read behind the flush hits");
+        Ok(())
+    }
+
+    /// In the binlog another database's statements redefine what is not named, too.
+    #[test]
+    fn so_is_a_redefinition_elsewhere() -> Result<()> {
+        let schema = "CREATE TABLE item (id INT PRIMARY KEY); INSERT INTO item VALUES (1)";
+        let pair = mysql::Pair::new(mysql::Kind::Mariadb, schema)?;
+        if !pair.freshet.is_there() {
+            return Ok(());
+        }
+        let (mut client, mut steps) = (pair.connect()?, 0);
+        let read = "select id from item where id = 1";
+        undisturbed(&pair.freshet, || {
+            steps += 1;
+            pair.until_hit(&mut client, read)?;
+            if steps == 1 {
+                let before = pair.freshet.metrics()?;
+                pair.database.run("ALTER DATABASE CHARACTER SET = latin1")?;
+                eventually(PATIENCE, || {
+                    let grown = pair.freshet.metrics()?.grown_since(&before);
+                    let is_delivered = grown.iter().any(|one| one.starts_with("freshet_commits_total"));
+                    ensure!(is_delivered, "not delivered: {grown:?}");
+                    Ok(())
+                })?;
+                // From here on the new catalogue is known.
+                pair.until_hit(&mut pair.connect()?, "select count(*) from item")?;
+            }
+            ensure_hits(&pair.freshet, 1, || client.query(read))
+        })?;
+        ensure!(steps > 1, "a read behind the redefinition hits");
         Ok(())
     }
 }

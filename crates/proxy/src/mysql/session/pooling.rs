@@ -145,7 +145,7 @@ pub(crate) fn group(account: &Account, label: &Label, database: Option<&str>) ->
     key.extend_from_slice(database.unwrap_or_default().as_bytes());
     key.push(0);
     label.write_key(&mut key);
-    key.into()
+    Group::of(&key)
 }
 
 impl Session {

@@ -73,21 +73,22 @@ impl<'a> Instance<'a> {
         self.first.sessions.pauses.begin(database);
         for pg in self.now() {
             pg.sessions.follow_pauses(database);
-            pg.pooling.pools.reconnect(database);
+            pg.pooling.reconnect(database);
         }
     }
 
     /// Closes connections to the server, each as soon as no session has it.
     pub(super) fn reconnect(self, database: Option<&str>) {
         for pg in self.now() {
-            pg.pooling.pools.reconnect(database);
+            pg.pooling.remembered.forget(database);
+            pg.pooling.reconnect(database);
             pg.sessions.note_close_needed(database, |link| !pg.shares(link));
         }
     }
 
     /// Whether all connections from before the last RECONNECT are closed.
     pub(super) fn is_reconnected(self, database: Option<&str>) -> bool {
-        self.now().all(|pg| !pg.pooling.pools.has_earlier(database) && !pg.sessions.is_close_needed(database))
+        self.now().all(|pg| !pg.pooling.has_earlier(database) && !pg.sessions.is_close_needed(database))
     }
 
     /// False: there was no pause.
@@ -109,7 +110,7 @@ impl<'a> Instance<'a> {
     pub(super) fn kill_all(self, database: Option<&str>) {
         for pg in self.now() {
             pg.sessions.kill_all(database);
-            pg.pooling.pools.reconnect(database);
+            pg.pooling.reconnect(database);
         }
     }
 

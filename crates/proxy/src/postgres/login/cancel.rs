@@ -22,7 +22,7 @@ pub(super) async fn cancel(databases: &Databases, packet: &[u8]) {
     for pg in &servers {
         let (pg, packet, done) = (pg.clone(), packet.to_vec(), done.clone());
         freshet_net::spawn(async move {
-            if let Err(error) = freshet_net::postgres::cancel(&pg.own.upstream, &packet).await {
+            if let Err(error) = freshet_net::postgres::cancel(&pg.own.upstream, None, &packet).await {
                 tracing::debug!(%error, "a cancel request was not delivered");
             }
             drop(done);

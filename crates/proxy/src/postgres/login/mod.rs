@@ -40,6 +40,7 @@ use crate::postgres::Pg;
 use crate::postgres::login::greet::{Greeted, Hello};
 use crate::postgres::login::lookup::Sources;
 use crate::postgres::on_demand::Tenancy;
+use crate::postgres::pooling::remembered::Beginning;
 use crate::postgres::pooling::{Login, Obtained};
 use crate::postgres::session::first_question;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
@@ -148,8 +149,15 @@ impl Admitted {
 pub(crate) enum Upstreams {
     /// Its own; and the catalogue in use when the query for the session's context was sent with the login, if it was.
     Own(Peer, Option<CatalogVersion>),
-    /// The first of those that it shares.
-    Shared(Arc<Login>, Box<Obtained>),
+    /// Those that it shares.
+    Shared(Arc<Login>, Box<First>),
+}
+
+/// What a session has of the server connections that it shares, to begin with.
+pub(crate) struct First {
+    pub(crate) beginning: Beginning,
+    /// None: it has none yet.
+    pub(crate) obtained: Option<Obtained>,
 }
 
 /// Messages that read the session's context, sent with the login.
@@ -443,8 +451,7 @@ async fn log_in(
     if shared.pool_mode(Some(&user)).shares() && replication == Replication::No {
         let (user, last_words) = (user.clone(), proven.last_words);
         let login = Login::new(packet, (user.clone(), database), proven.credentials);
-        let upstream =
-            client.unless_gone(Box::pin(sharing::obtain_first(shared, login))).await.ok_or(Refusal::Gone)??;
+        let upstream = client.unless_gone(Box::pin(sharing::begin(shared, login))).await.ok_or(Refusal::Gone)??;
         client.output.put(&last_words);
         return Ok(LoggedIn { upstream, replication, user });
     }

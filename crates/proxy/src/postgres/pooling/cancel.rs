@@ -20,7 +20,11 @@ pub(crate) type Key = Box<[u8]>;
 struct State {
     /// The server's own key of the connection that the session has.
     server_key: Option<Arc<[u8]>>,
+    /// The server of that connection; None: the host in use.
+    host: Option<usize>,
     under_way: usize,
+    /// There was a request since the session has this connection.
+    is_asked: bool,
     /// A request may still arrive at the server.
     is_doubtful: bool,
     waker: Option<Waker>,
@@ -36,8 +40,9 @@ impl CancelTarget {
     }
 
     /// The session has the connection with this key from now on.
-    pub(crate) fn set(&self, server_key: Arc<[u8]>) {
-        self.state().server_key = Some(server_key);
+    pub(crate) fn set(&self, server_key: Arc<[u8]>, host: Option<usize>) {
+        let mut state = self.state();
+        (state.server_key, state.host, state.is_asked) = (Some(server_key), host, false);
     }
 
     /// The session gives its connection back, or closes it: false while a request is under way, and then the waker is woken at its end.
@@ -56,6 +61,11 @@ impl CancelTarget {
         self.state().under_way > 0
     }
 
+    /// Whether there was a request since [`Self::set`], which is asked once.
+    pub(crate) fn take_asked(&self) -> bool {
+        std::mem::take(&mut self.state().is_asked)
+    }
+
     /// Whether a request may still arrive for the connection that the session had: it must not be used again.
     pub(crate) fn take_doubt(&self) -> bool {
         std::mem::take(&mut self.state().is_doubtful)
@@ -64,7 +74,7 @@ impl CancelTarget {
     /// Sends a request to the session's connection, if it has one. Returns when the server has taken it.
     pub(crate) async fn cancel(self: Arc<Self>, upstream: &Upstream) {
         let Some(request) = self.begin() else { return };
-        if send(upstream, &request.key).await {
+        if send(upstream, request.host, &request.key).await {
             request.arrived();
         }
     }
@@ -72,17 +82,17 @@ impl CancelTarget {
     fn begin(self: &Arc<Self>) -> Option<Request> {
         let mut state = self.state();
         let key = state.server_key.clone()?;
-        state.under_way += 1;
-        Some(Request { target: self.clone(), key, has_arrived: false })
+        (state.under_way, state.is_asked) = (state.under_way + 1, true);
+        Some(Request { target: self.clone(), key, host: state.host, has_arrived: false })
     }
 }
 
 /// Sends a request with the server's own key. Returns when the server has taken it; false: it may not have arrived.
-pub(crate) async fn send(upstream: &Upstream, key: &[u8]) -> bool {
+pub(crate) async fn send(upstream: &Upstream, host: Option<usize>, key: &[u8]) -> bool {
     let mut packet = (key.len() as u32 + 8).to_be_bytes().to_vec();
     packet.extend_from_slice(&CANCEL.to_be_bytes());
     packet.extend_from_slice(key);
-    let sent = freshet_net::postgres::cancel(upstream, &packet).await;
+    let sent = freshet_net::postgres::cancel(upstream, host, &packet).await;
     sent.inspect_err(|error| tracing::debug!(%error, "a cancel request was not delivered")).is_ok()
 }
 
@@ -90,6 +100,7 @@ pub(crate) async fn send(upstream: &Upstream, key: &[u8]) -> bool {
 struct Request {
     target: Arc<CancelTarget>,
     key: Arc<[u8]>,
+    host: Option<usize>,
     has_arrived: bool,
 }
 
@@ -159,7 +170,7 @@ mod tests {
     fn a_connection_is_kept_while_a_request_is_under_way() {
         let target = Arc::new(CancelTarget::default());
         assert!(target.begin().is_none() && target.release(Waker::noop()));
-        target.set(b"12345678".as_slice().into());
+        target.set(b"12345678".as_slice().into(), None);
         let (first, second) = (target.begin().unwrap(), target.begin().unwrap());
         assert!(!target.release(Waker::noop()));
         first.arrived();
@@ -167,6 +178,9 @@ mod tests {
         drop(second); // it failed: nobody knows whether it arrives
         assert!(target.release(Waker::noop()) && target.take_doubt() && !target.take_doubt());
         assert!(target.begin().is_none());
+        assert!(target.take_asked() && !target.take_asked());
+        target.set(b"12345678".as_slice().into(), None);
+        assert!(!target.take_asked());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use freshet_sql::Isolation;
 use freshet_types::{CatalogVersion, Nanos, Reason};
 
 use crate::peer::Peer;
+use crate::postgres::pooling::application_settings::Names;
 use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::rest_question::Lives;
 use crate::postgres::question::IdleMax;
@@ -48,6 +49,8 @@ pub(crate) struct PooledConnection {
     pub(crate) identity: Option<ServerIdentity>,
     pub(crate) compared: Option<(u64, Result<(), Reason>)>,
     pub(crate) prepared: PreparedThere,
+    /// The names of settings of applications that it knows.
+    pub(crate) names: Names,
     /// It may have an unnamed statement.
     pub(crate) has_unnamed: bool,
     pub(crate) ready_at: Nanos,

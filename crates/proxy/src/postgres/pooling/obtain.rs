@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use freshet_net::postgres::secret::Credentials;
-use freshet_net::postgres::{ConnectError, SessionLogin, login_session};
+use freshet_net::postgres::{ConnectError, SessionLogin, login_session, login_session_at};
 use freshet_types::CatalogVersion;
 use freshet_wire::postgres::frame::{self, HEADER_BYTES};
 use freshet_wire::postgres::{backend, frontend};
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::peer::Peer;
 use crate::pool::{Group, Lease, PoolKey, WaitTimeout};
 use crate::postgres::Pg;
+use crate::postgres::pooling::application_settings::{Names, giving};
 use crate::postgres::pooling::connection::{Facts, Origin, PooledConnection};
 use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::rest_question::{self, Lives};
@@ -43,14 +44,14 @@ impl Login {
     /// `packet`: the start-up packet, of which nothing but the parameters' order is without effect. `who`: user and database.
     pub(crate) fn new(packet: Vec<u8>, (user, database): (String, &str), credentials: Credentials) -> Self {
         let key = Arc::new(PoolKey { database: database.to_owned(), user: user.clone() });
-        let group = Group::from(packet.as_slice());
+        let group = Group::of(&packet);
         Self { packet, user, credentials, key, group, base: OnceLock::new() }
     }
 }
 
 impl Login {
     /// Takes an idle connection to this thread, unless it is of no use: the server has closed it, or it has other settings than the session began with.
-    fn use_of(&self, connection: PooledConnection) -> Option<PooledConnection> {
+    pub(super) fn use_of(&self, connection: PooledConnection) -> Option<PooledConnection> {
         let fits = self.base.get().is_some_and(|base| *base == connection.origin.lives.base);
         if fits { connection.wake() } else { None }
     }
@@ -78,6 +79,8 @@ pub(crate) enum NotObtained {
     Connect(#[from] ConnectError),
     #[error("the settings of the role or the database have changed: connect again")]
     OtherSettings,
+    #[error("a setting of the application has another value on another connection: connect again")]
+    NameRefused,
     #[error("the database sent an invalid answer to a login")]
     Invalid,
 }
@@ -94,34 +97,69 @@ impl From<std::io::Error> for NotObtained {
     }
 }
 
-/// An idle connection, if there is one and nobody waits.
-pub(crate) fn obtain_at_once(shared: &Pg, login: &Login) -> Option<Obtained> {
+/// An idle connection that knows these names, if there is one and nobody waits.
+pub(crate) fn obtain_at_once(shared: &Pg, login: &Login, names: &Names) -> Option<Obtained> {
+    let group = login.group.with(names);
+    if !names.is_empty() && shared.pooling.pools.must_convert(&login.key, &group) {
+        return None;
+    }
     // Where there is only a place, it is given back: the connection is opened by `obtain`.
-    while let Some(mut lease) = shared.pooling.pools.try_check_out(&login.key, &login.group) {
-        if let Some(connection) = login.use_of(lease.take()?) {
+    while let Some(mut lease) = shared.pooling.pools.try_check_out(&login.key, &group) {
+        let connection = lease.take()?;
+        if connection.names != *names {
+            // `obtain` gives it the others.
+            lease.give_back(connection);
+            return None;
+        }
+        if let Some(connection) = login.use_of(connection) {
             return Some(Obtained { lease, connection });
         }
     }
     None
 }
 
-/// An idle connection or a new one; waits for it if need be. Dropping the future leaves the queue.
-pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>) -> Result<Obtained, NotObtained> {
+/// An idle connection or a new one, which knows these names; waits for it if need be. Dropping the future leaves the queue.
+pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, names: Names) -> Result<Obtained, NotObtained> {
     // A client that logs in takes no idle connection: only a login shows whether the server lets its user in now, and with which settings.
     let is_login = login.base.get().is_none();
-    let group = if is_login { Group::from([]) } else { login.group.clone() };
+    let group = if is_login { Group::default() } else { login.group.with(&names) };
     let mut lease = shared.pooling.pools.check_out(&login.key, &group).await?;
-    if let Some(connection) = lease.take().and_then(|connection| login.use_of(connection)) {
+    if let Some(connection) = lease.take().and_then(|connection| login.use_of(connection))
+        && let Some(connection) = timeout(OPENING_TIMEOUT, give_names(connection, &names)).await.unwrap_or_default()
+    {
+        lease.regroup(group);
         return Ok(Obtained { lease, connection });
     }
     lease.renew();
     lease.regroup(login.group.clone());
-    let opened = timeout(OPENING_TIMEOUT, open(&shared, &login)).await;
+    let opened = timeout(OPENING_TIMEOUT, open(&shared, &login, None)).await;
     let connection = opened.unwrap_or(Err(ConnectError::Timeout(OPENING_TIMEOUT).into()))?;
     if login.base.get().is_some_and(|base| *base != connection.origin.lives.base) {
         return Err(NotObtained::OtherSettings);
     }
+    let named = timeout(OPENING_TIMEOUT, give_names(connection, &names)).await.unwrap_or_default();
+    let connection = named.ok_or(NotObtained::NameRefused)?;
+    lease.regroup(login.group.with(&names));
     Ok(Obtained { lease, connection })
+}
+
+/// Gives these names to a connection; None if it cannot be used.
+async fn give_names(mut connection: PooledConnection, names: &Names) -> Option<PooledConnection> {
+    if connection.names == *names {
+        return Some(connection);
+    }
+    let mut peer = Peer::new(connection.socket);
+    frontend::put_query(peer.output.buffer(), giving(names).as_bytes());
+    peer.flush().await.ok()?;
+    let row = read_row(&mut peer).await.ok()??;
+    // A value that no catalogue shows: the login's options, or the server's configuration, give it.
+    if backend::data_row(&row).ok()? != [Some(&b""[..])] {
+        return None;
+    }
+    connection.socket = peer.into_socket();
+    connection.names = names.clone();
+    connection.facts.named = None;
+    Some(connection)
 }
 
 /// Opens the connections that pools with clients lack for their minimum.
@@ -131,7 +169,7 @@ pub(crate) async fn open_ahead(shared: &Arc<Pg>, logins: HashMap<Arc<PoolKey>, A
             && let Some(lease) = shared.pooling.pools.place_below_minimum(&key, &login.group)
         {
             // The next look tries it again.
-            let Ok(Ok(mut connection)) = timeout(OPENING_TIMEOUT, open(shared, &login)).await else { break };
+            let Ok(Ok(mut connection)) = timeout(OPENING_TIMEOUT, open(shared, &login, None)).await else { break };
             if connection.socket.rest().is_err() {
                 break;
             }
@@ -140,16 +178,19 @@ pub(crate) async fn open_ahead(shared: &Arc<Pg>, logins: HashMap<Arc<PoolKey>, A
     }
 }
 
-/// Logs in, and reads what a session must know of the connection.
-async fn open(shared: &Pg, login: &Login) -> Result<PooledConnection, NotObtained> {
+/// Logs in at this server, or at the one in use, and reads what a session must know of the connection.
+pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Result<PooledConnection, NotObtained> {
     let under = shared.catalog_version();
     let mut questions = first_question(&shared.named.names());
     frontend::put_parse(&mut questions, b"_freshet_rest", rest_question::question().as_bytes());
-    frontend::put_bind_execute(&mut questions, b"_freshet_rest", &[]);
+    frontend::put_bind_execute(&mut questions, b"_freshet_rest", &["{}"]);
     frontend::put_sync(&mut questions);
     let upstream = &shared.own.upstream;
-    let SessionLogin { socket, received, asked } =
-        login_session(upstream, &login.packet, &login.user, &login.credentials, &questions).await?;
+    let Login { packet, user, credentials, .. } = login;
+    let SessionLogin { socket, received, asked } = match at {
+        Some(at) => login_session_at((upstream, at), packet, (user, credentials), &questions).await?,
+        None => login_session(upstream, packet, user, credentials, &questions).await?,
+    };
     let mut peer = Peer::with_input(socket, &received);
     let started = read_start(&mut peer).await?;
     if !asked {
@@ -169,6 +210,7 @@ async fn open(shared: &Pg, login: &Login) -> Result<PooledConnection, NotObtaine
         identity,
         compared: None,
         prepared: PreparedThere::default(),
+        names: Names::default(),
         has_unnamed: false,
         ready_at: shared.clock.now(),
         origin: Arc::new(Origin { greeting: started.greeting.into(), cancel_key: started.cancel_key.into(), lives }),

@@ -1,8 +1,6 @@
 //! What lives on a server connection, asked of the server: settings that differ from those of the login, and objects of a session.
 
-use std::sync::{Arc, LazyLock};
-
-use regex::Regex;
+use std::sync::Arc;
 
 use crate::postgres::pooling::entries::PREFIX;
 use crate::postgres::question::parse_name_array;
@@ -28,29 +26,34 @@ pub(crate) const UNASKABLE: &[&str] = &[
 /// How code sets a setting of an application, or one whose name is computed, as a pattern of PostgreSQL within quotes. Such a setting is in no list,
 /// and the server process knows its name to its end.
 const SETS_IN_CODE: &str =
-    "set_config\\s*\\(\\s*([^''\\s]|''[^'']*[.])|\\mset\\s+((local|session)\\s+)?[\"\\w]+\\s*[.]";
+    "set_config\"?\\s*\\(\\s*([^''\\s]|''[^'']*[.])|\\m(re)?set\\s+((local|session)\\s+)?[\"\\w]+\\s*[.]";
 
-/// Whether a text does so.
-pub(crate) fn sets_for_application(text: &str) -> bool {
-    static SETS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#"(?i)set_config\s*\(\s*([^'\s]|'[^']*[.])|\bset\s+((local|session)\s+)?["\w]+\s*[.]"#).ok()
-    });
-    SETS.as_ref().is_none_or(|sets| sets.is_match(text))
-}
+/// How code begins a SET whose name follows from elsewhere, where it has EXECUTE.
+const SETS_COMPUTED: &str = "\\m(re)?set\\s+((local|session)\\s+)?(%|''|$)";
+
+/// The settings that the role and the database give to a login, the strongest first.
+const OF_LOGIN: &str = "FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c \
+     WHERE (s.setdatabase OPERATOR(pg_catalog.=) 0::pg_catalog.oid OR s.setdatabase OPERATOR(pg_catalog.=) \
+     (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())) \
+     AND (s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid OR s.setrole OPERATOR(pg_catalog.=) \
+     pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid)";
+const STRONGEST: &str = "ORDER BY s.setrole OPERATOR(pg_catalog.<>) 0::pg_catalog.oid DESC, \
+     s.setdatabase OPERATOR(pg_catalog.<>) 0::pg_catalog.oid DESC";
 
 /// The number of columns in the answer.
-const COLUMNS: usize = 4;
+const COLUMNS: usize = 5;
 
-/// The query. All names in it are qualified.
+/// The query; its parameter is the array of names of [`super::application_settings`]. All names in it are qualified.
 pub(crate) fn question() -> String {
     let unaskable = UNASKABLE.join("|");
     format!(
         "WITH s AS MATERIALIZED (SELECT name, setting, source FROM pg_catalog.pg_settings) SELECT \
          ARRAY(SELECT name OPERATOR(pg_catalog.||) '=' OPERATOR(pg_catalog.||) setting FROM s WHERE source OPERATOR(pg_catalog.=) 'session' \
          ORDER BY name)::pg_catalog.text, \
+         pg_catalog.concat((SELECT pg_catalog.md5(pg_catalog.string_agg(c, ',' {STRONGEST}, c)) {OF_LOGIN}), \
          (SELECT pg_catalog.md5(pg_catalog.string_agg(name OPERATOR(pg_catalog.||) '=' OPERATOR(pg_catalog.||) setting, ',' ORDER BY name)) FROM s \
          WHERE source OPERATOR(pg_catalog.=) ANY (ARRAY['client','database','user','database user','global']) \
-         AND name OPERATOR(pg_catalog.<>) 'application_name'), \
+         AND name OPERATOR(pg_catalog.<>) 'application_name')), \
          pg_catalog.concat_ws(' ', session_user, current_user), \
          pg_catalog.concat_ws(' ', \
          CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0::pg_catalog.oid THEN 'temporary_table' END, \
@@ -67,9 +70,16 @@ pub(crate) fn question() -> String {
          CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY[{HARMLESS_EXTENSIONS}])) \
          OR EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['internal','c','sql','plpgsql'])) \
          OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid \
-         AND (p.prosrc OPERATOR(pg_catalog.~*) '({unaskable}|{SETS_IN_CODE})' OR p.proconfig::pg_catalog.text OPERATOR(pg_catalog.~) '[.].*=' OR (p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND NOT EXISTS (\
+         AND (p.prosrc OPERATOR(pg_catalog.~*) '({unaskable}|{SETS_IN_CODE})' \
+         OR (p.prosrc OPERATOR(pg_catalog.~*) '\\mexecute\\M' AND p.prosrc OPERATOR(pg_catalog.~*) '{SETS_COMPUTED}') OR p.proconfig::pg_catalog.text OPERATOR(pg_catalog.~) '[.].*=' OR (p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND NOT EXISTS (\
          SELECT FROM pg_catalog.pg_depend d WHERE d.classid OPERATOR(pg_catalog.=) 1255::pg_catalog.oid \
-         AND d.objid OPERATOR(pg_catalog.=) p.oid AND d.deptype OPERATOR(pg_catalog.=) 'e')))) THEN 'code' END)"
+         AND d.objid OPERATOR(pg_catalog.=) p.oid AND d.deptype OPERATOR(pg_catalog.=) 'e')))) THEN 'code' END), \
+         (SELECT pg_catalog.string_agg(CASE WHEN n.has IS NULL THEN 'u' WHEN n.has OPERATOR(pg_catalog.=) n.by_login THEN 'l' \
+         WHEN n.has OPERATOR(pg_catalog.=) '' AND n.by_login IS NULL THEN 'e' ELSE 'v' END, '' ORDER BY n.at) \
+         FROM (SELECT n.at, pg_catalog.current_setting(n.name, true) AS has, \
+         (SELECT pg_catalog.substr(c, pg_catalog.length(n.name) OPERATOR(pg_catalog.+) 2) {OF_LOGIN} \
+         AND pg_catalog.starts_with(pg_catalog.lower(c), n.name OPERATOR(pg_catalog.||) '=') {STRONGEST} LIMIT 1) AS by_login \
+         FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n (name, at)) n)"
     )
 }
 
@@ -78,12 +88,14 @@ pub(crate) fn question() -> String {
 pub(crate) struct Lives {
     /// `name=value` of each setting that was set since the login.
     pub(crate) settings: Vec<Arc<str>>,
-    /// Changes with the settings of the login, but not of the server's configuration.
+    /// Changes with the settings of the login, those of applications too, but not of the server's configuration.
     pub(crate) base: String,
     /// Session user and current user.
     pub(crate) users: String,
     /// Names of what lives there.
     pub(crate) objects: String,
+    /// See [`super::application_settings::SettingNames::told`].
+    pub(crate) names: String,
 }
 
 impl Lives {
@@ -98,6 +110,7 @@ impl Lives {
             base: text(1)?.to_owned(),
             users: text(2)?.to_owned(),
             objects: text(3)?.to_owned(),
+            names: text(4)?.to_owned(),
         })
     }
 
@@ -117,32 +130,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_of_applications_are_found() {
-        for text in [
-            "set app.name = 'x'",
-            "SET LOCAL \"app.x\" to 1",
-            "select set_config('app.x', '1', true)",
-            "select set_config($1, 'x', false)",
-        ] {
-            assert!(sets_for_application(text), "{text}");
-        }
-        for text in [
-            "set search_path = a",
-            "set local work_mem = '1MB'",
-            "select set_config('work_mem', '1', true)",
-            "update t set v = a.b",
-        ] {
-            assert!(!sets_for_application(text), "{text}");
-        }
-    }
-
-    #[test]
     fn answers_are_read() {
-        let row = [&b"{a.b=1,\"search_path=\\\"x\\\", y\"}"[..], b"0f", b"u u", b"listen entries=7 code"].map(Some);
+        let row =
+            [&b"{a.b=1,\"search_path=\\\"x\\\", y\"}"[..], b"0f", b"u u", b"listen entries=7 code", b"ue"].map(Some);
         let lives = Lives::read(&row).unwrap();
         assert_eq!(lives.settings, ["a.b=1".into(), "search_path=\"x\", y".into()] as [Arc<str>; 2]);
         assert!(lives.has("listen") && lives.has("code") && !lives.has("cursor"));
-        assert_eq!(lives.entries(), Some(7));
+        assert_eq!((lives.entries(), &*lives.names), (Some(7), "ue"));
         assert!(Lives::read(&row[1..]).is_none());
     }
 }

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::postgres::Pg;
 use crate::postgres::service::connection::{Connection, ServiceError};
 use crate::service::once::Once;
+use crate::shared::servers::Ids;
 
 /// Interval of log-end probes when nothing waits.
 const TICK: Duration = Duration::from_millis(50);
@@ -32,6 +33,10 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 /// The query for the visible snapshot, the log end, and the flushed position.
 const PROBE: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
      pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text";
+/// The same if replicas are read: also the transaction ids that were given, and when the server was started.
+const PROBE_FOR_READS: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
+     pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text, pg_catalog.age('3'::pg_catalog.xid)::pg_catalog.text, \
+     extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
 /// Interval of log-end probes while commits are unproven.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
 /// Interval of log-end probes while some are needed for which nothing waits.
@@ -110,10 +115,12 @@ impl Lease {
             self.counted_at = asked_at;
             shared.decide_sharing(elapsed);
         }
-        let rows = self.connection.query_again(PROBE).await?;
+        let reads = shared.pooling.reads_replicas();
+        let rows = self.connection.query_again(if reads { PROBE_FOR_READS } else { PROBE }).await?;
         shared.probe_ends(asked_at);
         let shape = || ServiceError::UnexpectedAnswer("a position");
-        let [[Some(snapshot), Some(lsn), Some(flushed)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]
+        let [[Some(snapshot), Some(lsn), Some(flushed), of_reads @ ..]] =
+            rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]
         else {
             return Err(shape());
         };
@@ -132,6 +139,10 @@ impl Lease {
             }
         }
         shared.cache.offer_log_end(end, asked_at);
+        if reads {
+            shared.servers.note_end(end, ids(&visible, of_reads), asked_at);
+            shared.servers.note_visible(shared.cache.visible_end(), shared.clock.now());
+        }
         shared.verifier.decide(&shared.cache);
         if shared.cache.oldest_probe().is_none() {
             shared.waits.passed(Lsn(0), shared.cache.current_as_of()); // it had been passed already
@@ -227,6 +238,14 @@ impl Lease {
         }
         self.shared.writing.load(SeqCst) == 0 || now.saturating_sub(since) >= OTHERS_FLUSH
     }
+}
+
+/// The transaction ids of an answer to [`PROBE_FOR_READS`].
+fn ids(visible: &Visible, of_reads: &[Option<String>]) -> Option<Ids> {
+    let (Visible::Snapshot(snapshot), [Some(given), Some(server)]) = (visible, of_reads) else { return None };
+    // The age of the first normal id, as a number of 32 bits that has wrapped around.
+    let next = given.parse::<i32>().ok()?.cast_unsigned().wrapping_add(3);
+    Some(Ids { server: server.clone(), next, ended: snapshot.all_ended_below() })
 }
 
 async fn nudge(connection: &mut Connection) -> Result<(), ServiceError> {

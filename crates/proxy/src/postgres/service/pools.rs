@@ -20,6 +20,8 @@ pub async fn tend_pools(shared: Arc<Pg>) {
         sleep(LOOK_EVERY).await;
         let logins = shared.pooling.logins.of_each_pool();
         shared.pooling.pools.close_expired(|key| logins.contains_key(key));
+        // Those to replicas have no minimum: they are opened when they are needed.
+        shared.pooling.replicas.iter().for_each(|pools| pools.close_expired(|_| false));
         if shared.settings.pool.min > 0 {
             open_ahead(&shared, logins).await;
         }

@@ -16,7 +16,7 @@ use crate::postgres::session::long_text::LongText;
 use crate::postgres::session::mark::Locally;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::plan::{self, Allowed, TransactionState, View};
-use crate::postgres::session::traces::sets_constants;
+use crate::postgres::session::traces::{sets_constants, unsettles};
 use crate::postgres::session::unit::{ClientUnit, Kind, NAMES_MAX, Unit};
 use crate::postgres::session::{Known, Session};
 use crate::session::commit_wait::Counted;
@@ -129,10 +129,12 @@ impl Session {
                 }
                 self.pass(head)
             }
+            frontend::FUNCTION_CALL if !self.settle() => Step::Wait,
             frontend::FUNCTION_CALL => {
                 self.open_unit(false, Kind::Query);
                 self.last_unit().effects.tells = true;
                 self.note_bracket(None);
+                self.note_called();
                 self.effect(Effect::Forgets, None);
                 self.pass(head)
             }
@@ -230,9 +232,7 @@ impl Session {
     /// Moves the received bytes of the current message; false if there are none.
     fn pass_rest(&mut self) -> bool {
         let (count, shows) = self.client.move_rest(&mut self.server);
-        if let Some(shows) = shows {
-            self.text_defines(shows);
-        }
+        self.text_shows(shows);
         if let Some(sharing) = self.server.sharing.as_mut().filter(|_| count > 0) {
             sharing.rest_due = None;
         }
@@ -294,7 +294,8 @@ impl Session {
     pub(crate) fn effect(&mut self, effect: Effect, nature: Option<&Nature>) {
         if let Some(sharing) = &mut self.server.sharing {
             let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
-            sharing.traces.note(effect, keeps_settings, nature.is_none_or(|nature| nature.sets_constants));
+            let is_local = nature.is_some_and(|nature| nature.locally != Locally::Nothing);
+            sharing.traces.note(effect, keeps_settings, nature.is_none_or(|nature| nature.sets_constants), is_local);
         }
         if matches!(effect, Effect::Pure | Effect::Signal) {
             return;
@@ -461,14 +462,22 @@ impl Session {
     ) -> &'static str {
         let reason = nature.refusal.as_ref().unwrap_or(otherwise);
         self.count_passed(reason);
-        if let Some(sharing) = &mut self.server.sharing {
-            sharing.traces.note_names(statement.map(|statement| &**statement), &self.shared.pooling.reads_sequences);
+        if let Some(statement) = statement {
+            self.note_names(statement, nature);
         }
         self.last.passes(statement, reason);
         if let Some(statement) = statement {
             statement.query.note_passed(reason);
         }
         reason.label()
+    }
+
+    /// What the text of a statement that is sent tells of what it leaves on the connection.
+    pub(crate) fn note_names(&mut self, statement: &Statement, nature: &Nature) {
+        if let Some(sharing) = &mut self.server.sharing {
+            let may_set = unsettles(nature.effect, nature.keeps_settings);
+            sharing.traces.note_names(statement, may_set, &self.shared.pooling.reads_sequences);
+        }
     }
 }
 

@@ -137,17 +137,17 @@ impl ClientSide {
     }
 
     /// Moves the received bytes of the current message: returns their number, and what they show of its text.
-    pub(super) fn move_rest(&mut self, server: &mut ServerConnection) -> (usize, Option<Shows>) {
+    pub(super) fn move_rest(&mut self, server: &mut ServerConnection) -> (usize, Shows) {
         let input = self.socket.input.bytes();
         let bytes = input.get(..self.rest).unwrap_or(input);
         let count = bytes.len();
-        let shows = self.long_text.as_mut().and_then(|text| text.read(bytes));
+        let shows = self.long_text.as_mut().map(|text| text.read(bytes)).unwrap_or_default();
         if self.batch != OpenBatch::Skipped {
             server.put(bytes);
         }
         self.socket.input.consume(count);
         self.rest -= count;
-        if self.rest == 0 || shows.is_some() {
+        if self.rest == 0 {
             self.long_text = None;
         }
         (count, shows)

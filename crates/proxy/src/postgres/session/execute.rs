@@ -69,29 +69,6 @@ impl Session {
         }
     }
 
-    /// Passes a batch without caching its answer. A single execution passes as such; Err: the batch passes message by message.
-    fn pass_candidate(
-        &mut self,
-        groups: &[Group<'_>],
-        messages: &[u8],
-        lead: Lead,
-        reason: Reason,
-    ) -> Result<Step, Reason> {
-        if !self.get_connection() || self.awaits_names(false) {
-            return Ok(Step::Wait);
-        }
-        if let Some(step) = self.refuse_batch(groups, messages.get(..lead.bytes).filter(|_| lead.closes)) {
-            return Ok(step);
-        }
-        match groups {
-            [group @ Group { parse: None, .. }] if !lead.closes && !ends_with_flush(messages) => {
-                self.pass_execution(group, messages, reason);
-                Ok(Step::Done)
-            }
-            _ => Err(reason),
-        }
-    }
-
     /// Handles a statement that is prepared. Freshet answers only for its own statements.
     fn prepare(&mut self, parse: &Parse<'_>, describe: bool) -> Result<Step, Reason> {
         let statement = self.statement(parse.query, parse.types)?;

@@ -53,7 +53,7 @@ impl Session {
             (Known::Nothing, true) => self.server.statements.settings_may_change(None),
             _ => return false,
         }
-        self.server.settings.known = Known::Nothing;
+        (self.server.settings.known, self.server.settings.named) = (Known::Nothing, None);
         self.last_unit().effects.locally = locally;
         self.pipeline.taint_last();
         true
@@ -99,10 +99,13 @@ impl Session {
     }
 }
 
-/// Whether no setting came to be within the block: that of an application which there was not before is empty behind it. Hashes, `-` for none.
+/// Whether no setting came to be within the block: that of an application which there was not before is empty behind it. Hashes, `-` for none; None: the
+/// block has not asked for them.
 fn stay(outer: Option<&[u8]>, local: Option<&[u8]>) -> bool {
-    let all =
-        |named: Option<&'_ [u8]>| named.unwrap_or_default().split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect();
-    let (outer, local): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (all(outer), all(local));
-    outer.iter().zip(&local).all(|(outer, local)| outer != b"-" || local == b"-")
+    let split = |named: &'_ [u8]| -> Vec<Vec<u8>> { named.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect() };
+    let mut local = local.map(split).unwrap_or_default().into_iter();
+    outer.map(split).unwrap_or_default().iter().all(|outer| {
+        let is_undefined = local.next().is_some_and(|local| local == b"-");
+        outer != b"-" || is_undefined
+    })
 }

@@ -1,4 +1,5 @@
-//! Texts that are too long to be looked at as a whole, or not of this encoding: whether they may define anything, by the first word of each statement.
+//! Texts that are too long to be looked at as a whole, or not of this encoding: whether they may define anything, by the first word of each statement,
+//! and whether they may set a setting of an application.
 //!
 //! They are not split into tokens, so that what stands behind a semicolon in a literal too. As with other queries that are too long,
 //! SELECT INTO does not.
@@ -6,6 +7,7 @@
 use freshet_sql::Defines;
 use freshet_wire::postgres::frame::HEADER_BYTES;
 
+use crate::postgres::pooling::application_settings::names_in;
 use crate::postgres::session::Session;
 use crate::postgres::session::unit::Unit;
 
@@ -14,6 +16,9 @@ const DEFINING: [&[u8]; 11] =
     [b"alter", b"call", b"create", b"do", b"drop", b"explain", b"grant", b"import", b"reassign", b"refresh", b"revoke"];
 /// The longest of them.
 const WORD_MAX: usize = 8;
+
+/// So much of a text is looked at together with what follows.
+const CARRIED_BYTES: usize = 512;
 
 /// A text that passes in pieces.
 #[derive(Debug)]
@@ -25,21 +30,34 @@ pub(crate) struct LongText {
     word: Option<Vec<u8>>,
     /// It is prepared, not run.
     prepared: bool,
+    /// What has come last, without repeated spaces; None: it has shown that it sets something.
+    last: Option<String>,
+    /// It has shown that it defines something.
+    defines: bool,
 }
 
-/// What a text shows before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shows {
+/// What a piece of a text shows first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shows {
     /// It may define something.
-    Defines,
-    /// It is prepared, and may define something when it is executed.
-    Prepares,
+    pub(super) defines: bool,
+    /// It is only prepared, and does so when it is executed.
+    pub(super) prepares: bool,
+    /// It may set a setting of an application.
+    pub(super) sets: bool,
 }
 
 impl LongText {
     /// A `Query`.
     pub(crate) fn query() -> Self {
-        Self { header: HEADER_BYTES, names: 0, word: Some(Vec::new()), prepared: false }
+        Self {
+            header: HEADER_BYTES,
+            names: 0,
+            word: Some(Vec::new()),
+            prepared: false,
+            last: Some(String::new()),
+            defines: false,
+        }
     }
 
     /// A `Parse`.
@@ -47,10 +65,34 @@ impl LongText {
         Self { names: 1, prepared: true, ..Self::query() }
     }
 
-    /// What the next piece shows, if it shows that the text may define something.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<Shows> {
-        let defines = bytes.iter().any(|byte| self.defines_at(*byte));
-        defines.then_some(if self.prepared { Shows::Prepares } else { Shows::Defines })
+    /// What the next piece shows.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Shows {
+        let sets = self.sets(bytes.get(self.header..).unwrap_or_default());
+        let defines = !self.defines && bytes.iter().any(|byte| self.defines_at(*byte));
+        self.defines |= defines;
+        Shows { defines, prepares: defines && self.prepared, sets }
+    }
+
+    /// Whether the text, as far as it has come, may set a setting of an application, for the first time. What comes before the text is looked at, too.
+    fn sets(&mut self, bytes: &[u8]) -> bool {
+        let Some(last) = &mut self.last else { return false };
+        for part in String::from_utf8_lossy(bytes).split_inclusive(|letter: char| letter.is_ascii_whitespace()) {
+            if !(part.trim_ascii().is_empty() && last.ends_with(|letter: char| letter.is_ascii_whitespace())) {
+                last.push_str(part);
+            }
+        }
+        // A text that ends in SET may go on.
+        let whole = last.trim_end_matches('\0').trim_end();
+        if names_in(whole).is_none_or(|names| !names.is_empty()) {
+            self.last = None;
+            return true;
+        }
+        let start = last.len().saturating_sub(CARRIED_BYTES);
+        let start = (start..last.len()).find(|at| last.is_char_boundary(*at)).unwrap_or_default();
+        // Behind a quote, comments may be none.
+        let quote = if last.drain(..start).any(|letter| matches!(letter, '\'' | '"' | '$')) { "' " } else { "" };
+        last.insert_str(0, quote);
+        false
     }
 
     fn defines_at(&mut self, byte: u8) -> bool {
@@ -92,17 +134,46 @@ impl LongText {
 }
 
 impl Session {
-    /// The current message's text may define something.
-    pub(crate) fn text_defines(&mut self, shows: Shows) {
-        match shows {
-            Shows::Prepares => self.server.statements.note_unread_definition(),
-            Shows::Defines if self.is_looked_for(Defines::Told) => {
-                self.note_redefining();
-                if let Some(Unit::Client(unit)) = self.pipeline.back_mut() {
-                    unit.effects.redefines = true;
-                }
+    /// What the current message's text shows.
+    pub(crate) fn text_shows(&mut self, shows: Shows) {
+        if shows.sets {
+            self.note_unread_setting();
+        }
+        if shows.prepares {
+            self.server.statements.note_unread_definition();
+        } else if shows.defines && self.is_looked_for(Defines::Told) {
+            self.note_redefining();
+            if let Some(Unit::Client(unit)) = self.pipeline.back_mut() {
+                unit.effects.redefines = true;
             }
-            Shows::Defines => {}
+        }
+    }
+
+    /// A text passes whose statement is not known.
+    pub(super) fn note_unread_text(&mut self, text: &[u8]) {
+        if LongText::query().sets(text) {
+            self.note_unread_setting();
+        }
+    }
+
+    fn note_unread_setting(&mut self) {
+        if let Some(sharing) = &mut self.server.sharing {
+            sharing.traces.note_unread_setting();
+        }
+    }
+
+    /// A function is called by its number. Those of large objects, which drivers call so, set nothing, and of other functions than the server's own the
+    /// server is asked.
+    pub(super) fn note_called(&mut self) {
+        const LARGE_OBJECTS: [u32; 15] =
+            [715, 764, 767, 952, 953, 954, 955, 956, 957, 958, 964, 1004, 3170, 3171, 3172];
+        const FIRST_OF_USERS: u32 = 16384;
+        let number = self.client.received().get(HEADER_BYTES..).and_then(|body| body.first_chunk::<4>());
+        let is_harmless = number
+            .map(|number| u32::from_be_bytes(*number))
+            .is_some_and(|number| number >= FIRST_OF_USERS || LARGE_OBJECTS.contains(&number));
+        if !is_harmless {
+            self.note_unread_setting();
         }
     }
 }
@@ -113,18 +184,14 @@ mod tests {
 
     fn defines(text: &str) -> bool {
         let message = [b"Q\0\x01;;", text.as_bytes(), b"\0"].concat();
-        let whole = LongText::query().read(&message).is_some();
+        let whole = LongText::query().read(&message).defines;
         for at in 0..message.len() {
             let mut long = LongText::query();
             let parts = message.split_at(at);
-            assert_eq!(
-                long.read(parts.0).or_else(|| long.read(parts.1)).is_some(),
-                whole,
-                "{text} in two pieces, at {at}"
-            );
+            assert_eq!(long.read(parts.0).defines | long.read(parts.1).defines, whole, "{text} in two pieces, at {at}");
         }
         let prepared = [b"P\0\x01;;create;\0", text.as_bytes(), b"\0\0\0"].concat();
-        assert_eq!(LongText::parse().read(&prepared).is_some(), whole, "{text}, prepared");
+        assert_eq!(LongText::parse().read(&prepared).prepares, whole, "{text}, prepared");
         whole
     }
 
@@ -154,6 +221,32 @@ mod tests {
             "refresh\0",
         ] {
             assert!(defines(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_of_applications_are_found_in_pieces() {
+        let sets = |text: &[u8], size: usize| {
+            let message = [b"Qaaaa", text, b"\0"].concat();
+            let mut long = LongText::query();
+            message.chunks(size).filter(|piece| long.read(piece).sets).count()
+        };
+        for text in [
+            "set app.x = 7",
+            "select 1; SET   LOCAL \n  app . x = 7",
+            "select set_config($1, '', false)",
+            "reset /* */ app.x",
+        ] {
+            for size in [1, 2, 7, 1000] {
+                assert_eq!(sets(text.as_bytes(), size), 1, "{text} in pieces of {size}");
+                assert_eq!(sets(&[b"select 'M\xfcller \xc3'; ", text.as_bytes()].concat(), size), 1, "{text}, {size}");
+            }
+        }
+        for size in [1, 7, 1000] {
+            assert_eq!(
+                sets(b"insert into t values ('a set. Of reset words') on conflict do update set \"a\" = 1", size),
+                0
+            );
         }
     }
 }

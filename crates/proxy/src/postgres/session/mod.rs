@@ -24,6 +24,7 @@
 //! | definitions | `definitions` | whether others must reckon with what the session has defined |
 //! | names | `names`, `renaming`, `renamed` | what the client's names of prepared statements stand for, where connections are shared |
 //! | sharing | `sharing`, `tending`, `traces` | the server connection of a session that shares connections: whether it has one, and what keeps it |
+//! | replica | `replica` | reads of a session that shares connections at a replica |
 //! | orders | `orders` | what an operator has ordered: KILL, PAUSE |
 //! | waiting | `waiting` | the acknowledgement or the look-up that waits for the change stream |
 //! | time limit | `time_limit` | of a statement that a rule cancels |
@@ -32,6 +33,7 @@
 //! only when the queue is empty. Back-pressure is kept by never reading one side while the other's output is high.
 
 mod ahead;
+mod at_replica;
 pub(crate) mod batch;
 mod block;
 mod client;
@@ -62,6 +64,7 @@ mod real_names;
 mod refusal;
 mod renamed;
 mod renaming;
+mod replica;
 mod server_connection;
 mod sharing;
 pub(crate) mod shown;
@@ -217,6 +220,7 @@ impl Session {
         let waits = !self.is_idle()
             || self.is_held()
             || self.waiting.is_looking()
+            || self.server.sharing.as_ref().is_some_and(|sharing| sharing.awaits_replica())
             || matches!(self.server.settings.known, Known::Asked { .. });
         let high = self.client.is_high() || self.server.is_high();
         // If the session waits for nothing, the remaining bytes are an incomplete message.

@@ -205,7 +205,9 @@ impl ServerConnection {
             frontend::put_close_statement(out, name);
             frontend::put_parse(out, name, sql.as_bytes());
         }
-        frontend::put_bind_execute(out, name, &[]);
+        let names = self.sharing.as_ref().filter(|_| ask == Ask::Rest).map(|sharing| sharing.traces.names_to_ask());
+        let parameters: Vec<&str> = names.iter().map(String::as_str).collect();
+        frontend::put_bind_execute(self.output(), name, &parameters);
     }
 
     /// The settings that a query for the context names: none if the last query may have failed because of them.

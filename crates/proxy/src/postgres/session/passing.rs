@@ -8,7 +8,7 @@ use freshet_wire::postgres::frame::{self, Header};
 use freshet_wire::postgres::frontend::{self, Bind, Parse, Target};
 
 use crate::postgres::session::Session;
-use crate::postgres::session::batch::{Describe, Group};
+use crate::postgres::session::batch::{Describe, Group, Lead, ends_with_flush};
 use crate::postgres::session::block::Block;
 use crate::postgres::session::client::{Nature, Step};
 use crate::postgres::session::client_side::OpenBatch;
@@ -19,6 +19,32 @@ use crate::postgres::session::way::is_suspect;
 use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
 impl Session {
+    /// Passes a batch without caching its answer. A single execution passes as such; Err: the batch passes message by message.
+    pub(super) fn pass_candidate(
+        &mut self,
+        groups: &[Group<'_>],
+        messages: &[u8],
+        lead: Lead,
+        reason: Reason,
+    ) -> Result<Step, Reason> {
+        if !self.get_connection() || self.awaits_names(false) {
+            return Ok(Step::Wait);
+        }
+        if let Some(step) = self.refuse_batch(groups, messages.get(..lead.bytes).filter(|_| lead.closes)) {
+            return Ok(step);
+        }
+        if !lead.closes && self.begin_replica_batch(groups, messages, &reason) {
+            return Ok(Step::Wait);
+        }
+        match groups {
+            [group @ Group { parse: None, .. }] if !lead.closes && !ends_with_flush(messages) => {
+                self.pass_execution(group, messages, reason);
+                Ok(Step::Done)
+            }
+            _ => Err(reason),
+        }
+    }
+
     /// Passes the messages of the extended protocol up to the next `Sync`.
     pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
         let input = self.client.take_input();
@@ -337,6 +363,7 @@ impl Session {
         let remembered = self.server.statements.remembered(name);
         let prepared = remembered.filter(|prepared| !prepared.lost);
         let statement = prepared.map(|prepared| prepared.statement.clone());
+        let lost = remembered.filter(|remembered| remembered.lost).map(|lost| lost.statement.clone());
         let taken = prepared.is_some_and(|prepared| prepared.catalog == catalog);
         let nature = self.nature(statement.as_ref());
         let effect = match (&statement, remembered) {
@@ -357,6 +384,9 @@ impl Session {
         self.precede(statement.as_ref());
         self.deallocate(statement.as_ref());
         let reason = self.note_passed(statement.as_ref(), &nature, &fallback);
+        if let Some(lost) = &lost {
+            self.note_names(lost, &self.nature(None));
+        }
         self.note_read(statement.as_ref());
         let silent = nature.is_silent;
         // In a transaction the statement may refer to definitions that are rolled back, or may be dropped with them.
@@ -396,6 +426,10 @@ impl Session {
             self.server.statements.sent(name, prepared);
         } else {
             self.server.statements.sent(name, None);
+        }
+        // It is not known when it is executed.
+        if let Some(statement) = statement.filter(|_| self.server.statements.remembered(name).is_none()) {
+            self.note_names(statement, &self.nature(None));
         }
     }
 

@@ -7,7 +7,7 @@ use freshet_cache::Entry;
 use freshet_sql::{Defines, Effect};
 use freshet_types::Reason;
 use freshet_wire::postgres::backend;
-use freshet_wire::postgres::frame::Header;
+use freshet_wire::postgres::frame::{HEADER_BYTES, Header};
 use freshet_wire::postgres::frontend;
 
 use crate::postgres::session::Session;
@@ -15,6 +15,7 @@ use crate::postgres::session::client::{Nature, Step};
 use crate::postgres::session::execution::Execution;
 use crate::postgres::session::long_text::LongText;
 use crate::postgres::session::plan::Allowed;
+use crate::postgres::session::replica::Messages;
 use crate::postgres::session::unit::{Ask, Fill, Kind};
 use crate::session::body::Body;
 use crate::session::lookup::Decision;
@@ -40,6 +41,7 @@ impl Session {
                     self.query_text(text, message)
                 } else {
                     // It is malformed: the server reports the error.
+                    self.note_unread_text(message.get(HEADER_BYTES..).unwrap_or_default());
                     self.pass_query(message, None, &self.nature(None), &Reason::NotParsed)
                 }
             }
@@ -68,7 +70,10 @@ impl Session {
         }
         let statement = match self.known_statement(text, &[]) {
             Ok(statement) => statement,
-            Err(reason) => return self.pass_query(message, None, &self.nature(None), &reason),
+            Err(reason) => {
+                self.note_unread_text(text);
+                return self.pass_query(message, None, &self.nature(None), &reason);
+            }
         };
         if let Some(admin) = &statement.admin {
             self.client.set_trace(None);
@@ -89,8 +94,7 @@ impl Session {
                 Decision::Fill(()) => {}
             }
         }
-        let names = statement.of_prepared != OfPrepared::Nothing;
-        if !self.get_connection() || (names && self.awaits_names(false)) {
+        if !self.get_connection() || (statement.of_prepared != OfPrepared::Nothing && self.awaits_names(false)) {
             return Step::Wait;
         }
         let nature = self.nature(Some(&statement));
@@ -111,7 +115,10 @@ impl Session {
                 Err(reason) => reason,
             },
         };
-        if self.begin_to_make_way(Some(&statement), text) {
+        let messages = Messages { bytes: message, parse: None };
+        if self.begin_replica_read(&statement, execution, &messages, &reason)
+            || self.begin_to_make_way(Some(&statement), text)
+        {
             return Step::Wait;
         }
         self.pass_query(message, Some(&statement), &nature, &reason)

@@ -12,6 +12,7 @@ use freshet_wire::postgres::{backend, frontend};
 
 use crate::peer::Peer;
 use crate::postgres::Pg;
+use crate::postgres::pooling::Facts;
 use crate::postgres::question::{Answer, IdleMax};
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::sharing::Sharing;
@@ -371,6 +372,16 @@ impl ServerConnection {
 }
 
 impl ServerSettings {
+    /// A session begins with these.
+    pub(super) fn begin(&mut self, facts: Facts) {
+        let Facts { context, named, configuration, configured_at, default_isolation, idle_max } = facts;
+        if let Some((context, under)) = context {
+            self.known = Known::Context(context, under);
+        }
+        (self.named, self.configuration, self.configured_at) = (named, configuration, configured_at);
+        (self.default_isolation, self.idle_max) = (default_isolation, idle_max);
+    }
+
     /// What is known after the query for the context has failed.
     fn question_failed(&self) -> Known {
         match self.known {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use freshet_types::CatalogVersion;
 use tokio::time::Sleep;
@@ -11,13 +11,57 @@ use tokio::time::Sleep;
 use crate::pool::Lease;
 use crate::postgres::pooling::cancel::Enlisted;
 use crate::postgres::pooling::prepared::PreparedThere;
+use crate::postgres::pooling::replica_read::{Outcome, Reader};
 use crate::postgres::pooling::{Login, NotObtained, Obtained, Origin, PooledConnection};
+use crate::postgres::session::at_replica::AtReplica;
 use crate::postgres::session::names::Names;
 use crate::postgres::session::traces::Traces;
-use crate::session::context::Context;
+use crate::session::context;
 
-/// A connection to come.
-type Obtaining = Pin<Box<dyn Future<Output = Result<Obtained, NotObtained>>>>;
+/// What will be done.
+pub(super) type Working<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// What a session waits for that has no connection, or may not use it. In one place, so that a session that waits for nothing looks at one place only.
+pub(super) enum Awaited {
+    Connection(Working<Result<Obtained, NotObtained>>),
+    /// The answer of a replica, or a part of it.
+    Answer(Working<Outcome>),
+    /// The client must receive more before the rest of a replica's answer is read.
+    Room(Box<Reader>),
+    /// What a replica has shown is visible at the primary.
+    Primary(Working<bool>),
+}
+
+/// What has come.
+#[expect(clippy::large_enum_variant, reason = "mostly a connection, and at once taken out")]
+pub(super) enum Arrived {
+    Connection(Result<Obtained, NotObtained>),
+    Answer(Outcome),
+    Room(Box<Reader>),
+    Primary(bool),
+}
+
+impl Awaited {
+    /// `has_room`: the client has received enough.
+    pub(super) fn poll(self, has_room: bool, cx: &mut Context<'_>) -> Result<Arrived, Self> {
+        match self {
+            Self::Connection(mut work) => match work.as_mut().poll(cx) {
+                Poll::Ready(obtained) => Ok(Arrived::Connection(obtained)),
+                Poll::Pending => Err(Self::Connection(work)),
+            },
+            Self::Answer(mut work) => match work.as_mut().poll(cx) {
+                Poll::Ready(outcome) => Ok(Arrived::Answer(outcome)),
+                Poll::Pending => Err(Self::Answer(work)),
+            },
+            Self::Primary(mut work) => match work.as_mut().poll(cx) {
+                Poll::Ready(settled) => Ok(Arrived::Primary(settled)),
+                Poll::Pending => Err(Self::Primary(work)),
+            },
+            Self::Room(reader) if has_room => Ok(Arrived::Room(reader)),
+            waits @ Self::Room(_) => Err(waits),
+        }
+    }
+}
 
 /// What a session that shares connections has beside its connection.
 pub(crate) struct Sharing {
@@ -27,8 +71,8 @@ pub(crate) struct Sharing {
     pub(super) waker: Waker,
     /// Of the connection that it has.
     pub(super) held: Option<Held>,
-    pub(super) obtaining: Option<Obtaining>,
-    pub(super) obtained: Option<Result<Obtained, NotObtained>>,
+    pub(super) awaited: Option<Awaited>,
+    pub(super) arrived: Option<Arrived>,
     /// A message of the client needs a connection.
     pub(super) is_wanted: bool,
     /// The end of a cancel request is waited for.
@@ -43,6 +87,7 @@ pub(crate) struct Sharing {
     pub(super) prepared_asked: usize,
     /// The pin that was noted last.
     pub(super) pinned: Option<&'static str>,
+    pub(super) replica: AtReplica,
 }
 
 /// The right to have a connection, and what stays the same there.
@@ -50,7 +95,7 @@ pub(super) struct Held {
     pub(super) lease: Lease<PooledConnection>,
     pub(super) origin: Arc<Origin>,
     /// The context of its login.
-    pub(super) context: Option<(Arc<Context>, CatalogVersion)>,
+    pub(super) context: Option<(Arc<context::Context>, CatalogVersion)>,
 }
 
 impl std::fmt::Debug for Sharing {
@@ -60,14 +105,21 @@ impl std::fmt::Debug for Sharing {
 }
 
 impl Sharing {
+    /// Whether it waits for a replica, or for the primary behind a replica.
+    pub(super) fn awaits_replica(&self) -> bool {
+        let awaits = |awaited: &Awaited| !matches!(awaited, Awaited::Connection(_));
+        let has = |arrived: &Arrived| !matches!(arrived, Arrived::Connection(_));
+        self.awaited.as_ref().is_some_and(awaits) || self.arrived.as_ref().is_some_and(has)
+    }
+
     pub(super) fn new(login: Arc<Login>, cancel: Enlisted, waker: Waker) -> Self {
         Self {
             login,
             cancel,
             waker,
             held: None,
-            obtaining: None,
-            obtained: None,
+            awaited: None,
+            arrived: None,
             is_wanted: false,
             awaits_cancel: false,
             rest_due: None,
@@ -76,6 +128,7 @@ impl Sharing {
             prepared: PreparedThere::default(),
             prepared_asked: 0,
             pinned: None,
+            replica: AtReplica::default(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
+use freshet_net::Socket;
 use freshet_net::postgres::secret::random;
 use freshet_types::Reason;
 use freshet_wire::postgres::frame;
@@ -89,11 +90,11 @@ async fn converse(
             }
             session
         }
-        Upstreams::Shared(login, obtained) => {
+        Upstreams::Shared(login, first) => {
             let mut session = new(connection(Peer::absent()), Pipeline::empty());
-            let key = cancel_key(listed.link.id, obtained.connection.origin.cancel_key.len())?;
+            let key = cancel_key(listed.link.id, first.beginning.origin.cancel_key.len())?;
             let sharing = Sharing::new(login, shared.pooling.cancel_keys.enlist(key), own_waker().await);
-            session.begin_shared(sharing, *obtained);
+            session.begin_shared(sharing, *first);
             session
         }
     };
@@ -126,8 +127,8 @@ async fn own_waker() -> Waker {
 fn about(admitted: &Admitted) -> About {
     let client = admitted.client.socket();
     let server = match &admitted.upstream {
-        Upstreams::Own(peer, _) => peer.socket(),
-        Upstreams::Shared(_, obtained) => &obtained.connection.socket,
+        Upstreams::Own(peer, _) => Some(peer.socket()),
+        Upstreams::Shared(_, first) => first.obtained.as_ref().map(|obtained| &obtained.connection.socket),
     };
     About {
         user: admitted.user.clone(),
@@ -136,8 +137,8 @@ fn about(admitted: &Admitted) -> About {
         console: false,
         replication: admitted.replication,
         client: client.addresses(),
-        server: server.addresses(),
-        tls: (client.is_encrypted(), server.is_encrypted()),
+        server: server.and_then(Socket::addresses),
+        tls: (client.is_encrypted(), server.is_some_and(Socket::is_encrypted)),
     }
 }
 

@@ -14,10 +14,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::peer::READ_BYTES_MAX;
 use crate::pool::PoolMode;
+use crate::postgres::login::First;
+use crate::postgres::pooling::remembered::Beginning;
 use crate::postgres::pooling::rest_question::Lives;
 use crate::postgres::pooling::{Facts, NotObtained, Obtained, PooledConnection, obtain, obtain_at_once, parameters};
 use crate::postgres::session::client_side::OpenBatch;
-use crate::postgres::session::sharing::{Held, Sharing};
+use crate::postgres::session::sharing::{Arrived, Awaited, Held, Sharing};
 use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
 use crate::postgres::session::{FAREWELL_TIMEOUT, Known, Session};
 
@@ -42,9 +44,9 @@ impl Session {
         self.server.sharing.as_ref().is_none_or(|sharing| sharing.held.is_some())
     }
 
-    /// The session begins with this connection, and the client is told what the server has told.
-    pub(super) fn begin_shared(&mut self, sharing: Sharing, obtained: Obtained) {
-        let origin = obtained.connection.origin.clone();
+    /// The session begins, perhaps with a connection, and the client is told what the server has told at the login.
+    pub(super) fn begin_shared(&mut self, sharing: Sharing, First { beginning, obtained }: First) {
+        let Beginning { facts, identity, origin } = beginning;
         for (name, value) in parameters(&origin.greeting) {
             match name {
                 b"standard_conforming_strings" => self.server.settings.escapes = value != b"on",
@@ -58,24 +60,30 @@ impl Session {
         out.extend_from_slice(&origin.greeting);
         backend::put_message(out, backend::KEY_DATA, &sharing.cancel.key);
         backend::put_ready(out, backend::STATUS_IDLE);
-        if let Some((context, under)) = &obtained.connection.facts.context {
-            self.server.settings.known = Known::Context(context.clone(), *under);
-        }
+        self.server.identity = identity;
+        self.server.settings.begin(facts);
         // It is the first: there is none yet.
         let _ = sharing.login.base.set(origin.lives.base.clone());
         self.server.sharing = Some(Box::new(sharing));
-        self.attach(obtained);
+        match obtained {
+            Some(obtained) => self.attach(obtained),
+            // The first that it gets may have another session's unnamed statement.
+            None => _ = self.server.statements.move_unnamed(),
+        }
     }
 
     /// A message of the client needs a connection; false: it must wait, and is looked at again once there is one.
     pub(crate) fn get_connection(&mut self) -> bool {
+        if !self.settle() {
+            return false;
+        }
         let Some(sharing) = &mut self.server.sharing else { return true };
         if sharing.held.is_some() {
             return true;
         }
-        if sharing.obtaining.is_none() && sharing.obtained.is_none() {
-            match obtain_at_once(&self.shared, &sharing.login) {
-                Some(obtained) => sharing.obtained = Some(Ok(obtained)),
+        if sharing.awaited.is_none() && sharing.arrived.is_none() {
+            match obtain_at_once(&self.shared, &sharing.login, sharing.traces.setting_names()) {
+                Some(obtained) => sharing.arrived = Some(Arrived::Connection(Ok(obtained))),
                 None => sharing.is_wanted = true,
             }
         }
@@ -144,11 +152,12 @@ impl Session {
             sharing.awaits_cancel = false;
             return true;
         }
-        let Some(obtaining) = &mut sharing.obtaining else { return false };
-        let std::task::Poll::Ready(obtained) = obtaining.as_mut().poll(cx) else { return false };
-        sharing.obtaining = None;
-        sharing.obtained = Some(obtained);
-        true
+        let Some(awaited) = sharing.awaited.take() else { return false };
+        match awaited.poll(!self.client.is_high(), cx) {
+            Ok(arrived) => sharing.arrived = Some(arrived),
+            Err(awaited) => sharing.awaited = Some(awaited),
+        }
+        sharing.arrived.is_some()
     }
 
     /// Takes a connection if one is needed, and gives it back if it is not.
@@ -167,23 +176,28 @@ impl Session {
             backend::put_error(self.client.output(), "FATAL", "55000", message);
             return Tended::Ended;
         }
-        match sharing.obtained.take() {
-            Some(Ok(obtained)) => {
+        match sharing.arrived.take() {
+            Some(Arrived::Connection(Ok(obtained))) => {
                 self.attach(obtained);
                 return Tended::Again;
             }
-            Some(Err(error)) => {
+            Some(Arrived::Connection(Err(error))) => {
                 self.refuse(&error);
                 return Tended::Ended;
             }
+            Some(Arrived::Answer(outcome)) => return self.note_outcome(outcome),
+            Some(Arrived::Room(reader)) => return self.read_on(reader),
+            Some(Arrived::Primary(is_settled)) => return self.note_settled(is_settled),
             None => {}
         }
         if sharing.held.is_none() {
-            if sharing.obtaining.is_none() && (has_output || sharing.is_wanted) {
+            if sharing.awaited.is_none() && (has_output || sharing.is_wanted) {
                 sharing.is_wanted = false;
-                sharing.obtaining = Some(Box::pin(obtain(self.shared.clone(), sharing.login.clone())));
+                let names = sharing.traces.setting_names().clone();
+                let obtaining = obtain(self.shared.clone(), sharing.login.clone(), names);
+                sharing.awaited = Some(Awaited::Connection(Box::pin(obtaining)));
             }
-            let is_over = has_left && sharing.obtaining.is_none();
+            let is_over = has_left && sharing.awaited.is_none();
             return if is_over { Tended::Ended } else { Tended::Rests };
         }
         if !self.is_free() {
@@ -212,6 +226,7 @@ impl Session {
             self.ask(Ask::Rest);
             return Tended::Rests;
         }
+        sharing.traces.rest();
         let pin = sharing.traces.pin(&self.shared.pooling.reads_sequences);
         self.note_pin(pin);
         if pin.is_some() {
@@ -224,6 +239,22 @@ impl Session {
             return if has_left && !self.awaits_cancel() { Tended::Leaves } else { Tended::Rests };
         }
         if has_left { Tended::Ended } else { Tended::Rests }
+    }
+
+    /// Gives the connection back if nothing of the session lives there, and nothing has to be asked or closed first; false: the session keeps it.
+    pub(super) fn leave_connection(&mut self) -> bool {
+        if !self.has_connection() {
+            return !self.server.has_output();
+        }
+        if !self.is_free() {
+            return false;
+        }
+        let Some(sharing) = &mut self.server.sharing else { return false };
+        if sharing.traces.must_ask() || sharing.traces.pin(&self.shared.pooling.reads_sequences).is_some() {
+            return false;
+        }
+        // What these close is answered first.
+        !self.close_superfluous() && !self.close_private() && self.give_back()
     }
 
     /// What keeps the session on its connection, now that it is at rest.
@@ -278,8 +309,9 @@ impl Session {
 
     /// Takes the connection.
     fn attach(&mut self, Obtained { lease, connection }: Obtained) {
-        let PooledConnection { socket, own, facts, identity, compared, prepared, has_unnamed, ready_at, origin } =
-            connection;
+        let PooledConnection {
+            socket, own, facts, identity, compared, prepared, has_unnamed, ready_at, origin, ..
+        } = connection;
         let Facts { context, named, configuration, configured_at, default_isolation, idle_max } = facts;
         let server = &mut self.server;
         // What was put while there was none prepares its statements itself.
@@ -305,7 +337,7 @@ impl Session {
         (settings.default_isolation, settings.idle_max) = (default_isolation, idle_max);
         settings.temporary = Some(Temporary::default());
         if let Some(sharing) = &mut server.sharing {
-            sharing.cancel.target.set(origin.cancel_key.clone());
+            sharing.cancel.target.set(origin.cancel_key.clone(), None);
             sharing.prepared.join(prepared);
             sharing.held = Some(Held { lease, origin, context });
         }
@@ -322,19 +354,22 @@ impl Session {
             sharing.awaits_cancel = true;
             return false;
         }
-        let Some(Held { lease, origin, context }) = sharing.held.take() else { return false };
+        let Some(Held { mut lease, origin, context }) = sharing.held.take() else { return false };
+        let names = sharing.traces.setting_names().clone();
+        lease.regroup(sharing.login.group.with(&names));
         sharing.traces.left();
         let has_unnamed = server.statements.move_unnamed();
         let is_doubtful = sharing.cancel.target.take_doubt();
-        let context = match &server.settings.known {
-            Known::Context(context, under) => Some((context.clone(), *under)),
-            _ => context,
+        // What a block has read for itself is not in force any more.
+        let (context, named) = match &server.settings.known {
+            Known::Context(context, under) => (Some((context.clone(), *under)), server.settings.named.clone()),
+            _ => (context, None),
         };
         let settings = &mut server.settings;
         settings.temporary = Some(Temporary::default());
         let facts = Facts {
             context,
-            named: settings.named.clone(),
+            named,
             configuration: settings.configuration.clone(),
             configured_at: settings.configured_at,
             default_isolation: settings.default_isolation,
@@ -347,6 +382,7 @@ impl Session {
             identity: server.identity.clone(),
             compared: server.compared.clone(),
             prepared: std::mem::take(&mut sharing.prepared),
+            names,
             has_unnamed,
             ready_at: server.ready_at,
             origin,
@@ -367,7 +403,9 @@ impl Session {
             NotObtained::Connect(ConnectError::Refused(error)) => {
                 backend::put_message(out, backend::ERROR, &error.body);
             }
-            error @ NotObtained::OtherSettings => backend::put_error(out, "FATAL", "57P01", &error.to_string()),
+            error @ (NotObtained::OtherSettings | NotObtained::NameRefused) => {
+                backend::put_error(out, "FATAL", "57P01", &error.to_string());
+            }
             error => {
                 tracing::debug!(%error, "a session gets no server connection");
                 backend::put_error(out, "FATAL", "08006", "Freshet cannot reach the database");

@@ -40,7 +40,7 @@ impl Session {
             match (target, own_key) {
                 (Some(target), _) => target.cancel(&shared.own.upstream).await,
                 (None, Some(key)) => {
-                    cancel::send(&shared.own.upstream, &key).await;
+                    cancel::send(&shared.own.upstream, None, &key).await;
                 }
                 (None, None) => tracing::warn!("a statement cannot be cancelled: the server has told no key for that"),
             }

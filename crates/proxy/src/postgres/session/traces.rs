@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use freshet_sql::Effect;
 
+use crate::postgres::pooling::application_settings::{Names, SettingNames};
 use crate::postgres::pooling::rest_question::Lives;
 use crate::statement::registry::Statement;
 
@@ -60,18 +61,22 @@ pub(super) struct Traces {
     sequences: bool,
     /// The same, and it has given its connection back since.
     sequences_left: bool,
+    names: SettingNames,
 }
 
 impl Traces {
     /// A statement with this effect is sent. `keeps_settings`: it runs only the server's own code. `sets_constants`: see [`sets_constants`].
-    pub(super) fn note(&mut self, effect: Effect, keeps_settings: bool, sets_constants: bool) {
+    /// `is_local`: it changes settings for its transaction alone.
+    pub(super) fn note(&mut self, effect: Effect, keeps_settings: bool, sets_constants: bool, is_local: bool) {
         if matches!(effect, Effect::Pure | Effect::TransactionControl) {
             return;
         }
         self.sequences = true;
         if unsettles(effect, keeps_settings) {
-            self.known = Known::Unsettled;
-            self.runs_code |= !matches!(effect, Effect::Settings | Effect::Signal);
+            if !(is_local && effect == Effect::Settings) {
+                self.known = Known::Unsettled;
+                self.runs_code |= !matches!(effect, Effect::Settings | Effect::Signal);
+            }
             self.amid = self.amid.max(match effect {
                 _ if sets_constants => Amid::Constants,
                 Effect::Definition | Effect::Forgets => Amid::Definitions,
@@ -85,12 +90,42 @@ impl Traces {
         self.amid
     }
 
-    /// The text of a statement that is sent. `reads_sequences`: any session has read the state of sequences.
-    pub(super) fn note_names(&mut self, statement: Option<&Statement>, reads_sequences: &AtomicBool) {
-        let Some(name) = statement.and_then(Statement::unaskable) else { return };
+    /// The text of a statement that is sent. `may_set`: it does not only run what changes no setting; else names are nothing but words of it.
+    /// `reads_sequences`: any session has read the state of sequences.
+    pub(super) fn note_names(&mut self, statement: &Statement, may_set: bool, reads_sequences: &AtomicBool) {
+        if may_set {
+            match statement.application_settings().and_then(|names| self.names.note(&names)) {
+                Some(true) => {}
+                Some(false) => self.known = Known::Unsettled,
+                None => self.note_unread_setting(),
+            }
+        }
+        let Some(name) = statement.unaskable() else { return };
         self.lasting.get_or_insert(name);
         if matches!(name, "currval" | "lastval") {
             reads_sequences.store(true, Relaxed);
+        }
+    }
+
+    /// A setting of an application may have been set whose name is not known.
+    pub(super) fn note_unread_setting(&mut self) {
+        self.lasting.get_or_insert("application_setting");
+    }
+
+    /// The names of settings of applications that the session knows.
+    pub(super) fn setting_names(&self) -> &Names {
+        self.names.known()
+    }
+
+    /// The names to ask for: see [`SettingNames::to_ask`].
+    pub(super) fn names_to_ask(&self) -> String {
+        self.names.to_ask()
+    }
+
+    /// At rest: settings that statements had for their transactions alone are as before.
+    pub(super) fn rest(&mut self) {
+        if self.known == Known::Clean {
+            self.amid = Amid::Login;
         }
     }
 
@@ -130,10 +165,12 @@ impl Traces {
         }
         let is_as_at_login = |lives: &Lives| lives.settings.is_empty() && lives.users == origin.users;
         self.amid = if lives.is_some_and(is_as_at_login) { Amid::Login } else { Amid::Constants };
+        let has_value = lives.is_some_and(|lives| self.names.told(&lives.names, lives.base == origin.base));
         self.known = match lives {
             None => Known::Kept("unknown"),
             Some(lives) if !lives.settings.is_empty() => Known::Kept("settings"),
             Some(lives) if lives.users != origin.users => Known::Kept("role"),
+            Some(_) if has_value => Known::Kept("application_setting"),
             Some(lives) => OBJECTS.into_iter().find(|object| lives.has(object)).map_or(Known::Clean, Known::Kept),
         };
         if std::mem::take(&mut self.runs_code) && lives.is_none_or(|lives| lives.has("code")) {
@@ -204,6 +241,7 @@ mod tests {
             base: String::new(),
             users: "u u".to_owned(),
             objects: objects.to_owned(),
+            names: String::new(),
         }
     }
 
@@ -211,17 +249,17 @@ mod tests {
     fn statements_that_may_leave_something_are_asked_for() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Pure, false, false);
-        traces.note(Effect::TransactionControl, false, false);
-        traces.note(Effect::Write, true, false);
+        traces.note(Effect::Pure, false, false, false);
+        traces.note(Effect::TransactionControl, false, false, false);
+        traces.note(Effect::Write, true, false, false);
         assert!(traces.pin(&nobody).is_none() && !traces.must_ask());
-        traces.note(Effect::Signal, false, false);
+        traces.note(Effect::Signal, false, false, false);
         assert!(traces.pin(&nobody).is_some() && traces.must_ask() && traces.amid() == Amid::Others);
         traces.asked();
         traces.answered(Some(&lives("listen", &[])), &origin);
         assert_eq!(traces.amid(), Amid::Login, "its settings are those of the login");
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("listen"), false));
-        traces.note(Effect::Signal, false, false);
+        traces.note(Effect::Signal, false, false, false);
         traces.asked();
         traces.answered(Some(&lives("code", &[])), &origin);
         assert!(traces.pin(&nobody).is_none(), "no code was run");
@@ -231,9 +269,9 @@ mod tests {
     fn an_answer_to_an_earlier_question_tells_nothing() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Settings, false, false);
+        traces.note(Effect::Settings, false, false, false);
         traces.asked();
-        traces.note(Effect::Settings, false, false);
+        traces.note(Effect::Settings, false, false, false);
         traces.answered(Some(&origin), &origin);
         assert!(traces.must_ask() && traces.pin(&nobody).is_some());
         traces.asked();
@@ -242,7 +280,7 @@ mod tests {
         traces.asked();
         traces.answered(None, &origin);
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("unknown"), false));
-        traces.note(Effect::Settings, false, false);
+        traces.note(Effect::Settings, false, false, false);
         traces.asked();
         traces.answered(Some(&lives("", &["TimeZone=UTC"])), &origin);
         assert_eq!(traces.pin(&nobody), Some("settings"));
@@ -252,10 +290,10 @@ mod tests {
     fn code_that_may_keep_something_keeps_the_connection_for_ever() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Write, false, false);
+        traces.note(Effect::Write, false, false, false);
         traces.asked();
         traces.answered(Some(&lives("code", &[])), &origin);
-        traces.note(Effect::Write, false, false);
+        traces.note(Effect::Write, false, false, false);
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("code"), false));
     }
 
@@ -275,8 +313,8 @@ mod tests {
             assert!(!sets_constants(text.as_bytes()), "{text}");
         }
         let mut traces = Traces::default();
-        traces.note(Effect::Settings, false, true);
-        traces.note(Effect::Definition, false, false);
+        traces.note(Effect::Settings, false, true, false);
+        traces.note(Effect::Definition, false, false, false);
         assert_eq!(traces.amid(), Amid::Constants);
     }
 
@@ -284,9 +322,22 @@ mod tests {
     fn sequences_keep_it_once_anybody_reads_them() {
         let reads = AtomicBool::new(false);
         let mut traces = Traces::default();
-        traces.note(Effect::Write, true, false);
+        traces.note(Effect::Write, true, false, false);
         assert!(traces.pin(&reads).is_none());
         reads.store(true, Relaxed);
         assert_eq!(traces.pin(&reads), Some("sequence"));
+    }
+
+    #[test]
+    fn values_of_later_logins_are_not_those_of_the_sessions_own() {
+        let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
+        let mut traces = Traces::default();
+        traces.names.note(&["app.x".into()]);
+        for (base, pin) in [("", None), ("other", Some("application_setting"))] {
+            traces.note(Effect::Settings, false, false, false);
+            traces.asked();
+            traces.answered(Some(&Lives { base: base.to_owned(), names: "l".to_owned(), ..origin.clone() }), &origin);
+            assert_eq!(traces.pin(&nobody), pin);
+        }
     }
 }

@@ -268,6 +268,9 @@ impl Session {
                     self.lead_answered(failed);
                 }
                 let waits = wrote && ended && self.begin_commit_wait(copied_out, &touched, redefined);
+                if wrote && ended && !waits && self.shared.pooling.reads_replicas() {
+                    self.shared.servers.note_written(self.now());
+                }
                 self.end_defining();
                 !(waits || leads)
             }

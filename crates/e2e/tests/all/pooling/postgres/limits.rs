@@ -46,7 +46,7 @@ fn the_reserve_helps_who_waits(version: Version) -> Result<()> {
     b.run("begin; update t set v = 22 where id = 2")?;
     let mut c = RawClient::open(pair.address())?;
     let Login { user, database, .. } = pair.login();
-    c.send(&startup(&[("user", user), ("database", database)]))?;
+    c.send(&startup(&[("user", user), ("database", database), ("application_name", "c")]))?;
     time_passes("the reserve is used up", Duration::from_millis(900));
     ensure!(is_silent(&c)?, "more than the reserve");
     a.run("commit")?;

@@ -1,5 +1,6 @@
 //! PostgreSQL: the same as direct, with few server connections.
 
+mod application_settings;
 mod leaks;
 mod limits;
 mod logins;
@@ -8,6 +9,7 @@ mod operator;
 mod pins;
 mod prepared;
 mod sharing;
+mod unread_settings;
 
 use std::time::Duration;
 
@@ -18,6 +20,11 @@ use crate::support::{Database, PATIENCE, Pair, RawClient, Version};
 /// A database behind a Freshet whose sessions share so many connections.
 fn shared(version: Version, schema: &str, size: u32) -> Result<Pair> {
     shared_with(version, schema, size, &[])
+}
+
+/// The same with one worker: a session always gets the connection that was used last.
+fn shared_by_one(version: Version, schema: &str, size: u32) -> Result<Pair> {
+    shared_with(version, schema, size, &["--workers", "1"])
 }
 
 /// The same with more options.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{PID, is_silent, shared};
+use super::{PID, is_silent, shared, shared_by_one};
 use crate::support::{PATIENCE, RawClient, Version, eventually, on_both};
 
 on_both!(what_lives_on_a_connection_keeps_it, what_cannot_be_asked_keeps_it_for_ever);
@@ -48,7 +48,7 @@ fn is_free(other: &mut RawClient) -> Result<bool> {
 }
 
 fn what_lives_on_a_connection_keeps_it(version: Version) -> Result<()> {
-    let pair = shared(version, SCHEMA, 2)?;
+    let pair = shared_by_one(version, SCHEMA, 2)?;
     for (leaves, shows, answer, takes_away) in KEPT {
         let (mut a, mut b) = (pair.connect()?, pair.connect()?);
         a.run(leaves).with_context(|| leaves.to_owned())?;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{PID, is_silent, shared, shared_with};
+use super::{PID, is_silent, shared, shared_by_one, shared_with};
 use crate::support::frames::{
     bind_text, close_statement, describe_portal, describe_statement, execute, parse, query, sync,
 };
@@ -129,7 +129,7 @@ fn tables_are_those_of_the_session(version: Version) -> Result<()> {
 fn many_sessions_need_few_connections(version: Version) -> Result<()> {
     for size in [1, 2] {
         let pair = shared(version, SCHEMA, size)?;
-        let mut clients = Vec::new();
+        let (mut clients, mut busy) = (Vec::new(), pair.connect()?);
         for at in 0..30 {
             let mut client = pair.connect()?;
             client.exchange(
@@ -140,6 +140,10 @@ fn many_sessions_need_few_connections(version: Version) -> Result<()> {
             clients.push(client);
         }
         for round in 0..3 {
+            // All connections are used: one of several waits for its client.
+            if size > 1 {
+                busy.run(if round % 2 == 0 { "begin; select 1 from t for key share" } else { "rollback" })?;
+            }
             for client in &mut clients {
                 let told = client.exchange(&run_alone("s", &["1"]), 1)?;
                 ensure!(told.iter().any(|message| message.tag == b'D'), "round {round}: {told:?}");
@@ -243,7 +247,7 @@ fn redefined_tables(version: Version) -> Result<()> {
 }
 
 fn constants_are_read_as_at_the_login(version: Version) -> Result<()> {
-    let pair = shared(version, SCHEMA, 2)?;
+    let pair = shared_by_one(version, SCHEMA, 2)?;
     let date = "update t set v = v where d = '01/02/2024' returning id";
     let steps = |other: usize| {
         vec![
