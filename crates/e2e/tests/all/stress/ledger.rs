@@ -18,7 +18,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What the rows belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -267,7 +267,8 @@ impl Ledger {
         let took = span.answered.saturating_duration_since(span.asked);
         let mut text = format!(
             "{key:?}: versions {first} to {last} may show; its session has seen {known:?} and a state as of {moment:?}; \
-             answered after {took:?}; snapshot: {};",
+             asked at {}, answered after {took:?}; snapshot: {};",
+            time_of_day(span.asked),
             span.snapshot
         );
         for (version, at) in versions[first.saturating_sub(3)..].iter().zip(first.saturating_sub(3)..) {
@@ -305,4 +306,13 @@ fn index(id: i32) -> usize {
 
 fn number(version: usize) -> i32 {
     i32::try_from(version).expect("a run writes fewer versions")
+}
+
+/// In UTC, as in Freshet's log.
+fn time_of_day(at: Instant) -> String {
+    let then = SystemTime::now() - at.elapsed();
+    let since = then.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let of_day = since.as_secs() % 86_400;
+    let (hours, minutes, seconds) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{hours:02}:{minutes:02}:{seconds:02}.{:06}", since.subsec_micros())
 }
