@@ -1,6 +1,5 @@
 //! Faults during the load, repeated until the run is over.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -108,9 +107,7 @@ impl Disturbance {
                 Self::Crashes => {
                     random.nap(3000);
                     time_passes("work without it", Duration::from_secs(3));
-                    place.server().kill9()?;
-                    place.starts.fetch_add(1, Relaxed);
-                    place.server().start_again()?;
+                    place.crash()?;
                 }
                 Self::ServerPauses => {
                     place.server().pause()?;

@@ -1,6 +1,7 @@
 //! One run: a server, Freshet, sessions, and the verdict.
 
 use std::env;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ impl Run {
         let settings = if self.logs_keys { settings.with("binlog-row-image = MINIMAL") } else { settings };
         let database = Database::create(self.kind.start(&settings)?)?;
         let relay = self.disturbance.needs_relay().then(|| Relay::to(database.address())).transpose()?;
-        let place = Place { database, kind: self.kind, relay, starts: AtomicU64::new(1) };
+        let place = Place { database, kind: self.kind, relay, starts: AtomicU64::new(1), recovered: Mutex::default() };
         place.run(SCHEMA)?;
         if self.load == Load::Definitions {
             // What Freshet finds when it starts: it learns of later tables by the rule that one of the runs switches off.

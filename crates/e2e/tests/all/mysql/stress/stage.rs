@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Mysqld;
@@ -24,6 +26,8 @@ const ITEMS: i32 = 30;
 const OTHERS: i32 = 2 * ITEMS;
 /// Of each table that one writer owns.
 const FEW: i32 = 12;
+/// How long recovered transactions may be invisible.
+const RECOVERY: Duration = Duration::from_secs(1);
 
 /// `echo` follows `item` by triggers. A leaf dies with its folder, and that with its cupboard; kin take group and version
 /// from their house. None of these is in the binary log as a change of its own.
@@ -84,6 +88,21 @@ pub(crate) struct Place {
     pub(crate) relay: Option<Relay>,
     /// Number of starts of the server: its sessions' ids begin again with each.
     pub(crate) starts: AtomicU64,
+    /// When it has certainly recovered from its last crash.
+    pub(crate) recovered: Mutex<Option<Instant>>,
+}
+
+impl Place {
+    /// The server crashes, and is started again.
+    pub(crate) fn crash(&self) -> Result<()> {
+        let set = |time| *self.recovered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + time);
+        set(PATIENCE);
+        self.server().kill9()?;
+        self.starts.fetch_add(1, Relaxed);
+        self.server().start_again()?;
+        set(RECOVERY);
+        Ok(())
+    }
 }
 
 impl stage::Place for Place {
@@ -166,6 +185,13 @@ impl Stage {
     pub(crate) fn reconnect(&self, through: bool, random: &mut Random) -> Result<Line, Trouble> {
         let seed = random.fork().0;
         self.insist(through, || self.connect(through, None, &mut Random(seed)))
+    }
+
+    /// Whether what is asked now may miss a commit from before a crash. MariaDB accepts sessions before it has tidied up all recovered transactions, and
+    /// until then their commits are not visible. Nothing comes from the cache meanwhile, as there is no change stream.
+    pub(crate) fn recovers(&self) -> bool {
+        let recovered = *self.database.recovered.lock().unwrap_or_else(PoisonError::into_inner);
+        self.database.kind == Kind::Mariadb && recovered.is_some_and(|at| Instant::now() < at)
     }
 
     pub(crate) fn starts(&self) -> u64 {
