@@ -253,11 +253,11 @@ impl<P: Payload> Cache<P> {
         self.counters.commits.fetch_add(1, Relaxed);
         let end = commit.end;
         if !(commit.redefines && self.faults.ignore_redefinitions) {
-            let removed = if commit.redefines { &self.counters.flushed } else { &self.counters.invalidated };
+            let counter = if commit.redefines { &self.counters.flushed } else { &self.counters.invalidated };
             let tables = std::cell::OnceCell::new(); // once for all entries: a commit may have thousands of rows
             for id in core.touched(&commit) {
                 if let Some(key) = core.invalidate_or_taint(id, &commit, self.faults) {
-                    removed.fetch_add(1, Relaxed);
+                    counter.fetch_add(1, Relaxed);
                     let tables = tables.get_or_init(|| commit.tables());
                     let removed = self.store.remove(&key).inspect(|(_, entry)| entry.payload.invalidated(tables));
                     hot.extend(removed.filter(|(_, entry)| entry.payload.worth_refreshing()));

@@ -14,14 +14,15 @@
 //! known not to be flushed, unless another session is about to commit, which also flushes it. Otherwise it does so once the stream has not moved for
 //! a while. For look-ups alone it does so at most every [`NUDGE_PAUSE`].
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use freshet_types::{End, Lsn, Nanos, Visible};
 use tokio::time::Instant;
 
 use crate::postgres::Pg;
+use crate::postgres::question::POSTMASTER_START;
 use crate::postgres::service::connection::{Connection, ServiceError};
 use crate::service::once::Once;
 use crate::shared::servers::Ids;
@@ -34,9 +35,8 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 const PROBE: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
      pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text";
 /// The same if replicas are read: also the transaction ids that were given, and when the server was started.
-const PROBE_FOR_READS: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
-     pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text, pg_catalog.age('3'::pg_catalog.xid)::pg_catalog.text, \
-     extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
+static PROBE_FOR_READS: LazyLock<String> =
+    LazyLock::new(|| format!("{PROBE}, pg_catalog.age('3'::pg_catalog.xid)::pg_catalog.text, {POSTMASTER_START}"));
 /// Interval of log-end probes while commits are unproven.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
 /// Interval of log-end probes while some are needed for which nothing waits.
@@ -116,7 +116,7 @@ impl Lease {
             shared.decide_sharing(elapsed);
         }
         let reads = shared.pooling.reads_replicas();
-        let rows = self.connection.query_again(if reads { PROBE_FOR_READS } else { PROBE }).await?;
+        let rows = self.connection.query_again(if reads { &PROBE_FOR_READS } else { PROBE }).await?;
         shared.probe_ends(asked_at);
         let shape = || ServiceError::UnexpectedAnswer("a position");
         let [[Some(snapshot), Some(lsn), Some(flushed), of_reads @ ..]] =

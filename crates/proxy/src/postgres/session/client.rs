@@ -108,7 +108,9 @@ impl Session {
             OpenBatch::None | OpenBatch::Leads => {}
             OpenBatch::Passes(_) => {
                 if head.tag == frontend::PARSE {
-                    self.client.expect_long_text(self.is_parsed_unseen(head).then(LongText::parse));
+                    let shares = self.server.sharing.is_some();
+                    let text = self.is_parsed_unseen(head).then(|| LongText::parse(shares));
+                    self.client.expect_long_text(text);
                 }
                 return self.batch_message(head);
             }

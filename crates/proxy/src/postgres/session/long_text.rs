@@ -30,7 +30,7 @@ pub(crate) struct LongText {
     word: Option<Vec<u8>>,
     /// It is prepared, not run.
     prepared: bool,
-    /// What has come last, without repeated spaces; None: it has shown that it sets something.
+    /// What has come last, without repeated spaces; None: it has shown that it sets something, or that does not matter.
     last: Option<String>,
     /// It has shown that it defines something.
     defines: bool,
@@ -48,21 +48,21 @@ pub(crate) struct Shows {
 }
 
 impl LongText {
-    /// A `Query`.
-    pub(crate) fn query() -> Self {
+    /// A `Query`. `shares`: the session shares connections, for which alone settings matter.
+    pub(crate) fn query(shares: bool) -> Self {
         Self {
             header: HEADER_BYTES,
             names: 0,
             word: Some(Vec::new()),
             prepared: false,
-            last: Some(String::new()),
+            last: shares.then(String::new),
             defines: false,
         }
     }
 
     /// A `Parse`.
-    pub(crate) fn parse() -> Self {
-        Self { names: 1, prepared: true, ..Self::query() }
+    pub(crate) fn parse(shares: bool) -> Self {
+        Self { names: 1, prepared: true, ..Self::query(shares) }
     }
 
     /// What the next piece shows.
@@ -151,7 +151,7 @@ impl Session {
 
     /// A text passes whose statement is not known.
     pub(super) fn note_unread_text(&mut self, text: &[u8]) {
-        if LongText::query().sets(text) {
+        if self.server.sharing.is_some() && LongText::query(true).sets(text) {
             self.note_unread_setting();
         }
     }
@@ -184,14 +184,14 @@ mod tests {
 
     fn defines(text: &str) -> bool {
         let message = [b"Q\0\x01;;", text.as_bytes(), b"\0"].concat();
-        let whole = LongText::query().read(&message).defines;
+        let whole = LongText::query(true).read(&message).defines;
         for at in 0..message.len() {
-            let mut long = LongText::query();
+            let mut long = LongText::query(true);
             let parts = message.split_at(at);
             assert_eq!(long.read(parts.0).defines | long.read(parts.1).defines, whole, "{text} in two pieces, at {at}");
         }
         let prepared = [b"P\0\x01;;create;\0", text.as_bytes(), b"\0\0\0"].concat();
-        assert_eq!(LongText::parse().read(&prepared).prepares, whole, "{text}, prepared");
+        assert_eq!(LongText::parse(true).read(&prepared).prepares, whole, "{text}, prepared");
         whole
     }
 
@@ -228,9 +228,10 @@ mod tests {
     fn settings_of_applications_are_found_in_pieces() {
         let sets = |text: &[u8], size: usize| {
             let message = [b"Qaaaa", text, b"\0"].concat();
-            let mut long = LongText::query();
+            let mut long = LongText::query(true);
             message.chunks(size).filter(|piece| long.read(piece).sets).count()
         };
+        assert!(!LongText::query(false).read(b"Qaaaaset app.x = 7\0").sets, "without shared connections");
         for text in [
             "set app.x = 7",
             "select 1; SET   LOCAL \n  app . x = 7",

@@ -29,7 +29,7 @@ impl Session {
                 return Step::Wait;
             }
             let nature = Nature { defines: Defines::Nothing, ..self.nature(None) };
-            self.client.expect_long_text(Some(LongText::query()));
+            self.client.expect_long_text(Some(LongText::query(self.server.sharing.is_some())));
             self.begin_passing_query(None, &nature, &Reason::TooLong);
             return self.pass(head);
         }
