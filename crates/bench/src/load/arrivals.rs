@@ -70,7 +70,7 @@ impl Arrivals {
         Ok(Self {
             schedule: RefCell::new(schedule),
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
-            free: RefCell::new(VecDeque::with_capacity(lanes)),
+            free: RefCell::new((0..lanes).collect()),
             finish,
             over: Cell::new(false),
             timer: AsyncFd::with_interest(timer, Interest::READABLE)?,
@@ -93,23 +93,23 @@ impl Arrivals {
         if self.free.borrow().len() == 1 {
             self.set_timer()?;
         }
-        // The connection was free when the transaction became due, so the delay is the client's own.
-        let arrival = |due| Arrival { due, late: Instant::now().saturating_duration_since(due) };
-        Ok(self.handed(lane).await.map(arrival))
+        Ok(self.handed(lane).await)
     }
 
-    /// Waits until this connection gets a transaction, or the round is over.
-    async fn handed(&self, lane: usize) -> Option<Instant> {
+    /// Waits until this connection, which is free, gets a transaction, or the round is over. All are free at the beginning, those too whose tasks
+    /// have not run yet.
+    pub(super) async fn handed(&self, lane: usize) -> Option<Arrival> {
         let lane = &self.lanes[lane];
-        poll_fn(|context| match lane.due.get() {
+        let due = poll_fn(|context| match lane.due.get() {
             Some(due) => Poll::Ready(Some(due)),
             None if self.over.get() => Poll::Ready(None),
             None => {
                 lane.waker.replace(Some(context.waker().clone()));
                 Poll::Pending
             }
-        })
-        .await
+        });
+        // The connection was free when the transaction became due, so the delay is the client's own.
+        due.await.map(|due| Arrival { due, late: Instant::now().saturating_duration_since(due) })
     }
 
     /// Records the end of a transaction whose connection was lost and must be opened again.

@@ -236,8 +236,9 @@ impl<C: Client> Task<C> {
     }
 
     async fn open_loop(mut self, arrivals: Rc<Arrivals>, lane: usize) -> Result<()> {
-        let mut free = self.timeline.start;
-        while let Some(arrival) = arrivals.next(lane, free).await? {
+        let mut next = arrivals.handed(lane).await;
+        while let Some(arrival) = next {
+            let free;
             self.recorder.borrow_mut().lateness(arrival.due, arrival.late);
             match self.client.run(&mut self.connection).await {
                 Ok(()) => {
@@ -251,6 +252,7 @@ impl<C: Client> Task<C> {
                     free = Instant::now();
                 }
             }
+            next = arrivals.next(lane, free).await?;
         }
         Ok(())
     }

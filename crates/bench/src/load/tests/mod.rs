@@ -133,13 +133,13 @@ fn what_is_due_in_the_interval_is_counted_exactly() {
 /// may be only some of them. With 1,800 ms the round is over when the thread continues, and transactions due meanwhile never start.
 #[test]
 fn lateness_of_the_client_shows_and_is_part_of_the_latency() {
-    for held_up in [100, 1800] {
-        let client = Arc::new(Asking::new(serve(|_| Answer::Success)));
+    for (held_up, at_once) in [(100, false), (100, true), (1800, false)] {
+        let client = Arc::new(Asking { at_once, ..Asking::new(serve(|_| Answer::Success)) });
         client.hold_up.store(held_up, Ordering::Relaxed);
         let load = load(&client, open_loop(1000.0), 4);
         let tallies = conduct(&[load], &times(0, 300, 200), &Calls::default(), &AtomicBool::new(false)).unwrap();
         let lateness = tallies[0].lateness.as_ref().unwrap().max();
-        assert!(lateness > 50_000_000, "{lateness}, held up for {held_up} ms");
+        assert!(lateness > 50_000_000, "{lateness}, held up for {held_up} ms, at once: {at_once}");
         let waited = at_least(&tallies[0].latency, MILLISECOND * 50);
         assert!(waited >= 5, "{waited}, held up for {held_up} ms");
     }
