@@ -22,6 +22,7 @@
 #   make deny     licences, sources and known vulnerabilities of the dependencies (deny.toml)
 #   make packages   deb, rpm and tar of one static binary, in target/packages
 #   make test-packages   installs them into a clean Debian root: configured, started, upgraded, removed
+#   make test-reproducible   builds the commit in two places and compares all bytes
 #   make release   all that a release consists of, with check sums and a bill of materials      ARGS=--draft
 #   make test-chart   renders the Helm chart and validates its manifests
 #   make setup    what the tests need, without running them
@@ -48,7 +49,7 @@ FRESHET_BENCH := FRESHET_BIN=$(FRESHET_RELEASE) $(TARGET_DIR)/release/freshet-be
 export FRESHET_BIN
 WITH_FAULTS := --features freshet/fault-injection --locked
 
-.PHONY: demo test test-long docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages packages test-packages test-chart release
+.PHONY: demo test test-long docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages packages test-packages test-reproducible test-chart release
 
 setup: setup-packages
 	script/setup test
@@ -171,6 +172,9 @@ test-packages: packages test-chart
 	script/test-packages
 	script/test-service
 	script/container test
+
+test-reproducible:
+	script/test-reproducible
 
 test-chart:
 	[ -x $(TARGET_DIR)/tools/chart/bin/python ] || python3 -m venv $(TARGET_DIR)/tools/chart

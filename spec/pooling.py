@@ -26,7 +26,7 @@ class P(Switches):
     pins=True          # with a temporary table, the connection is kept
     names='entry'      # on the server connection, a statement is named by its text ('entry') | as the client names it, if 'there' already
     again=True         # it is prepared there again if the session has prepared it later than the connection
-    steady=True        # what has constants is prepared there before a statement that may change settings, and is kept if the session prepares it under others
+    steady=True        # a statement belongs to the label under which it was prepared: it is prepared there ahead of what may change settings, and keeps the connection under another label, or if the label was not known
     cancel='waits'     # the connection is kept until the cancel request has arrived | None
     groups=True        # a session takes a connection only if it knows no name that the session does not, and is given those of the session first | any
     connections=2
@@ -44,7 +44,7 @@ CLEAN=(0,0)
 
 def run(p):
     init=St((Se(CLEAN,False,None,None,CLEAN,None,p.acts),)*2,(Co(CLEAN,CLEAN,False,(),None,None,None),)*p.connections,(),(),0,'')
-    private=lambda me,c:p.steady and me.s is not None and any(name==('own',me.s[0]) for name,_ in c.prepared)
+    private=lambda me,c:p.steady and me.s is not None and (me.label!=me.s[2] or any(name==('own',me.s[0]) for name,_ in c.prepared))
     put=lambda t,i,v:t[:i]+(v,)+t[i+1:]
     bit=lambda has,i:put(has,i,1)
     def steps(s):
@@ -83,10 +83,11 @@ def run(p):
                 key=mine.label
                 fill=s.cache if key is None or mine.outer is not None or mine.temp or any(k==key for k,_ in s.cache) else tuple(sorted(s.cache+((key,c.has),)))
                 act('reads',cache=fill)
-                if p.steady and mine.s is not None and not bad and mine.label==CLEAN and mine.outer is None and ('set' in p.does or 'hidden' in p.does):
+                entry=lambda text,has: (text,has) if p.steady else text
+                if p.steady and mine.s is not None and not bad and mine.label==mine.s[2] and mine.outer is None and ('set' in p.does or 'hidden' in p.does):
                     # ahead of a statement that may change settings
-                    name=mine.s[0]; there=dict(c.prepared)
-                    if name not in there and ('own',name) not in there: c=c._replace(prepared=tuple(sorted({**there,name:(name,s.table,c.has)}.items(),key=str)))
+                    name=entry(mine.s[0],mine.s[2]); there=dict(c.prepared)
+                    if name not in there and ('own',mine.s[0]) not in there: c=c._replace(prepared=tuple(sorted({**there,name:(mine.s[0],s.table,c.has)}.items(),key=str)))
                 if 'set' in p.does:
                     for b in (0,1):
                         new=bit(mine.has,b); label=None; memo=s.memo
@@ -109,13 +110,13 @@ def run(p):
                     there=dict(c.prepared)
                     if mine.s is None:
                         for text in 'xy':
-                            own=p.steady and mine.label!=CLEAN
-                            name='s' if p.names!='entry' else ('own',text) if own else text
+                            own=p.steady and mine.label is None
+                            name='s' if p.names!='entry' else ('own',text) if own else entry(text,mine.label)
                             new=(text,s.table,c.has)
                             act(f'PREPARE s AS {text}',m=mine._replace(s=new),c=c._replace(prepared=tuple(sorted({**there,name:there.get(name,new) if p.names!='entry' else new}.items(),key=str))))
                     else:
                         text,table,has=mine.s
-                        name='s' if p.names!='entry' else ('own',text) if ('own',text) in there else text
+                        name='s' if p.names!='entry' else ('own',text) if ('own',text) in there else entry(text,has)
                         ran=there.get(name)
                         if ran is None or (p.again and ran[1]<table): ran=(text,s.table,c.has)
                         wrong=''
@@ -149,8 +150,8 @@ V=[
  P('U13 named as the client names them','VIOLATION PREPARED',names='there',does=('prepare',)),
  P('U17 tables that are altered: prepared again where it was prepared earlier than by the session','HOLDS',does=('prepare','alter')),
  P('U18 prepared once on each connection','VIOLATION REFUSED',again=False,does=('prepare','alter')),
- P('U19 constants: prepared under the settings of the login, or kept','HOLDS',does=('prepare','set'),fast=dict(acts=2)),
- P('U20 prepared under whatever settings are in force','VIOLATION CONSTANT',steady=False,does=('prepare','set')),
+ P('U19 constants: an entry for each label, and a connection kept while the statement is of another label','HOLDS',does=('prepare','set'),fast=dict(acts=2)),
+ P('U20 one entry, prepared under whatever settings are in force','VIOLATION CONSTANT',steady=False,does=('prepare','set')),
  P('U21 names of settings of applications: connections that know no others, and are given those of the session','HOLDS',does=('name','begin')),
  P('U22 any connection','VIOLATION STATE',groups=False,does=('name',)),
  P('U14 cancel requests: the connection is kept until they have arrived','HOLDS',does=('cancel',)),

@@ -66,6 +66,11 @@ enum Auth {
 }
 
 impl AccessArgs {
+    /// Whether Freshet itself logs in at the server for its clients.
+    pub(crate) fn has_logins(&self) -> bool {
+        self.auth != Auth::Auto || self.users.is_some() || self.auth_query.is_some()
+    }
+
     /// Options that need another one, each with its key.
     pub(crate) fn faults(&self) -> Vec<(&'static str, String)> {
         let (cert, key, client_ca) = (self.tls_cert.is_some(), self.tls_key.is_some(), self.tls_client_ca.is_some());

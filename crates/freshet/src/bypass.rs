@@ -23,11 +23,16 @@ enum State {
 
 /// Switches, and prints the new state.
 pub(crate) async fn run(args: BypassArgs) -> Result<()> {
-    let (sql, is) = match args.state {
-        State::On => ("FRESHET BYPASS ON", "all statements go to the database"),
-        State::Off => ("FRESHET BYPASS OFF", "the cache answers"),
+    let sql = match args.state {
+        State::On => "FRESHET BYPASS ON",
+        State::Off => "FRESHET BYPASS OFF",
     };
     let (at, state) = ask(&args.at, sql).await?;
+    let is = match (args.state, state.as_str()) {
+        (State::Off, "off") => "the cache answers",
+        (State::Off, _) => "a new process was asked to take over, and the cache of this one stays off",
+        (State::On, _) => "all statements go to the database",
+    };
     println!("bypass {state} at {at}: {is}");
     Ok(())
 }

@@ -89,6 +89,28 @@ impl FromStr for UserMode {
 }
 
 impl PoolArgs {
+    /// Why `read_replicas` does nothing, with the remedy, if that is so. `hosts`: those of the upstream; None: it is no PostgreSQL. `has_logins`: logins end
+    /// at Freshet.
+    pub(crate) fn reads_no_replicas(&self, hosts: Option<usize>, has_logins: bool) -> Option<String> {
+        if !self.read_replicas {
+            return None;
+        }
+        let why = match hosts {
+            None => "it is for PostgreSQL only: remove it, or set read_replicas = false for this database",
+            Some(_) if !self.settings().may_share() => {
+                "sessions share no server connections: set pool = \"transaction\" (--pool transaction)"
+            }
+            Some(_) if !has_logins => {
+                "the database checks the logins, so that sessions share no connections: set users, auth_query or auth"
+            }
+            Some(..2) => {
+                "upstream has one host: name the standbys there, too (postgres://user@primary,standby/database)"
+            }
+            Some(_) => return None,
+        };
+        Some(format!("read_replicas does nothing: {why}"))
+    }
+
     pub(crate) fn settings(&self) -> PoolSettings {
         let limit = |span: Span| (span.0 > Duration::ZERO).then_some(span.0);
         PoolSettings {

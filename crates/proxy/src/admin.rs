@@ -130,7 +130,7 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     let admin = admin.as_ref().map_err(|message| AdminError { sqlstate: "42601", message: message.clone() })?;
     match admin {
         Admin::ExplainCache(query) => return explain(shared, asker, query),
-        Admin::ExplainLast => return Ok(explain_last(asker.last.as_ref())),
+        Admin::ExplainLast => return Ok(explain_last(shared, asker.last.as_ref())),
         _ => {}
     }
     // These show other users' statements, or change what all sessions get. SET ROLE does not matter here, and SET SESSION AUTHORIZATION is only for
@@ -184,7 +184,8 @@ fn switch(shared: &Shared, asker: &Asker<'_>, on: bool) -> Table {
     if shared.switches.set_bypass(on) != on {
         tracing::warn!("user \"{}\" has switched the bypass {}", asker.who.user, word(on));
     }
-    table_of_pairs(vec![("bypass", word(on).to_owned())])
+    // After a handover to a new process it stays on.
+    table_of_pairs(vec![("bypass", word(shared.switches.bypass()).to_owned())])
 }
 
 fn resize(shared: &Shared, asker: &Asker<'_>, bytes: u64) -> Table {
@@ -366,8 +367,8 @@ fn statement(shared: &Shared, asker: &Asker<'_>, text: &str) -> Result<Arc<State
 }
 
 /// What the session's last statement met.
-fn explain_last(last: Option<&LastStatement>) -> Table {
-    let Some(LastStatement { query, met }) = last else {
+fn explain_last(shared: &Shared, last: Option<&LastStatement>) -> Table {
+    let Some(LastStatement { query, met, replica }) = last else {
         return table_of_pairs(vec![("outcome", "none".to_owned())]);
     };
     let mut pairs = Vec::new();
@@ -381,6 +382,7 @@ fn explain_last(last: Option<&LastStatement>) -> Table {
         Met::Pass(_) => "pass",
     };
     pairs.push(("outcome", outcome.to_owned()));
+    pairs.extend(replica.map(|at| ("replica", shared.servers.address(at))));
     let reason = match met {
         Met::Hit => None,
         Met::Fill => query.as_ref().and_then(|query| query.not_cached()),

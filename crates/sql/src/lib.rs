@@ -15,6 +15,7 @@
 //! | `predicate` | what a condition says about the rows of one table |
 //! | `analyze` | the walk over a query, with a catalogue: returns `analysis`, which is plain data |
 //! | `dependency` | functions over the analysis: tags, limits, keys |
+//! | `visit` | the one walk over all nodes of a syntax tree, for those who look for something |
 //!
 //! All code here is a pure function of its arguments. In doubt it returns a [`freshet_types::Reason`]: a statement that passes costs time, but a
 //! statement that is cached wrongly returns wrong results.
@@ -26,6 +27,7 @@ mod dependency;
 mod lex;
 mod predicate;
 mod statement;
+mod visit;
 
 pub use analysis::ReadSet;
 pub use dependency::answer::Field;

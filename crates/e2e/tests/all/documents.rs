@@ -82,7 +82,10 @@ fn reasons() -> Result<()> {
 #[test]
 fn metrics() -> Result<()> {
     let database = Database::shared(Version::V18)?;
-    let freshet = Freshet::start_unready(database.address(), &database.url(), &[])?;
+    // With everything that has metrics of its own.
+    let upstream = format!("postgres://postgres@{},127.0.0.1:1/{}", database.address(), database.name);
+    let options = ["--auth", "trust", "--pool", "transaction", "--read-replicas"];
+    let freshet = Freshet::start_unready(database.address(), &upstream, &options)?;
     if !freshet.is_there() {
         return Ok(());
     }

@@ -139,6 +139,10 @@ async fn connect(args: &CheckArgs) -> Result<(Arc<Upstream>, Database)> {
 async fn check(args: &CheckArgs) -> Result<ExitCode> {
     let (upstream, mut database) = connect(args).await?;
     let mut report = Report::default();
+    let configured = args.configured.as_ref();
+    if let Some(warning) = configured.and_then(|config| serve::postgres::reads_no_replicas(config, &upstream)) {
+        report.warning(warning, Vec::new());
+    }
     if server::kind(&mut database, &mut report).await? {
         server::capacity(&mut database, &mut report).await?;
         server::replication(&mut database, &upstream, &mut report).await?;

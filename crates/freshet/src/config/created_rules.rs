@@ -56,11 +56,11 @@ impl Running {
         Ok(rows)
     }
 
-    /// A new process takes over: nothing is changed here any more.
-    pub(crate) fn retire(&self) {
+    /// A new process takes over (true): nothing is changed here any more. Or it has not done so after all. Returns the previous state.
+    pub(crate) fn set_retired(&self, retired: bool) -> bool {
         // A change that has begun is complete, and in the file.
         let _one_by_one = self.state();
-        self.served.databases.retire();
+        self.served.databases.set_retired(retired)
     }
 
     /// Reads what may have been changed through the process before this one while this one was starting.

@@ -196,12 +196,17 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a handover, changes would be made in the wrong process.
+    /// During and after a handover, changes would be made in the wrong process.
     pub(super) fn check_in_charge(&self) -> Result<(), String> {
-        if self.databases.is_retired() {
-            return Err("a new process has taken over from this one: connect again".to_owned());
+        match (self.databases.is_retired(), self.served.workers.is_handed_over()) {
+            (false, _) => Ok(()),
+            (true, true) => Err("a new process has taken over from this one: connect again".to_owned()),
+            (true, false) => {
+                Err("a new process was asked to take over, and has not yet done so: connect again; if the log \
+                says that it has failed, restart Freshet"
+                    .to_owned())
+            }
         }
-        Ok(())
     }
 
     pub(crate) fn times(&self) -> Times {

@@ -6,14 +6,14 @@
 //! | from | message | then |
 //! |---|---|---|
 //! | old | the listening sockets (`SCM_RIGHTS`), each with its configured address, and `end` | the new one reads its configuration and opens everything |
-//! | new | `ready` | the old one switches its cache off for good |
+//! | new | `ready` | the old one switches its cache off |
 //! | old | `go` | the new one reads again what a statement may have changed meanwhile |
-//! | new | `taken` | it accepts, the old one does not any more, and tells the service manager which process is the service |
+//! | new | `taken` | it accepts from now on, the old one does not any more, and tells the service manager which process is the service |
 //! | old | the end of the stream: the process has ended | the new one follows the change stream, and caches |
 //!
-//! A new process that fails before `ready` changes nothing: the old one goes on. If it fails before `taken`, the old one goes on, too, without its cache. If
-//! it fails later, while sessions of the old one go on, nobody accepts connections: the old one is the service again and ends with a failure, so that the
-//! service manager starts another.
+//! A new process that ends before `taken` changes nothing: it has not accepted a connection, and the old one goes on. If it is stuck there and is killed, it
+//! may have: the old one goes on without its cache. If it fails later, while sessions of the old one go on, nobody accepts connections: the old one is the
+//! service again and ends with a failure, so that the service manager starts another.
 //!
 //! *Why the new process caches nothing before the old one has ended*: no read may miss a write that was acknowledged through Freshet. Each process holds
 //! the acknowledgement until its own stream has delivered the write. So a write through the old process could be missed by a hit of the new one, and the

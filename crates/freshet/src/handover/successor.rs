@@ -1,8 +1,9 @@
 //! The old process's side.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
@@ -38,8 +39,8 @@ pub(crate) struct Handover {
     pub(crate) requests: Signal,
     /// The command line of this process.
     pub(crate) arguments: Vec<OsString>,
-    /// Ends all changes of this process, and its cache.
-    pub(crate) retire: Box<dyn Fn() + Send + Sync>,
+    /// Ends all changes of this process, and its cache (true), or undoes that. Returns the previous state.
+    pub(crate) set_retired: Box<dyn Fn(bool) -> bool + Send + Sync>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) web: Option<Web>,
     /// Reads changed files.
@@ -70,8 +71,15 @@ impl Handover {
         successor.says(READY, READY_TIMEOUT).await?;
         let process = successor.process.id().context("it has ended")?;
         // From here on the new process may acknowledge writes that this one's stream does not deliver in time.
-        (self.retire)();
-        successor.go().await.context("the cache of this process stays off")?;
+        let was_retired = (self.set_retired)(true);
+        if let Err(error) = successor.go().await {
+            if error.is::<Ended>() && !was_retired {
+                // It has not accepted a connection, nor has one before it.
+                (self.set_retired)(false);
+                return Err(error);
+            }
+            return Err(error.context("its cache stays off until it is restarted"));
+        }
         manager.hand_over(process);
         self.workers.hand_over();
         self.watch.abort();
@@ -98,6 +106,8 @@ impl Handover {
 
 /// The new process.
 struct Successor {
+    /// Killed when this is dropped, as by SIGTERM amid the handover, and before the link is: it may have taken over unheard, and the end of the
+    /// link would tell it that this process has ended.
     process: Child,
     link: tokio::net::UnixStream,
 }
@@ -113,18 +123,20 @@ impl Successor {
         command.args(arguments).stdin(OwnedFd::from(theirs)).env(VARIABLE, "stdin");
         // It names this process; the new one is watched as well.
         command.env_remove("WATCHDOG_PID");
+        command.kill_on_drop(true);
         let process = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
         Ok(Self { process, link: tokio::net::UnixStream::from_std(ours)? })
     }
 
-    /// Waits for this word. If another comes, or none, the process is ended.
+    /// Waits for this word. If another comes, or none within this time, the process is killed. [`Ended`] if it has closed the link before it has said
+    /// as much as the word has bytes.
     async fn says(&mut self, word: &str, within: Duration) -> Result<()> {
         let mut line = vec![0; word.len() + 1];
         match timeout(within, self.link.read_exact(&mut line)).await {
             Ok(Ok(_)) if line.starts_with(word.as_bytes()) => Ok(()),
             Ok(Err(_)) => {
                 let status = self.end(Duration::from_secs(1)).await?;
-                bail!("it has ended with {status}; its own line is in this log");
+                Err(Ended(status).into())
             }
             Ok(_) => {
                 self.end(Duration::ZERO).await?;
@@ -153,18 +165,30 @@ impl Successor {
         self.says(TAKEN, TAKEN_TIMEOUT).await
     }
 
-    /// The process. The link ends with this process and not before: by that the new one sees its end.
-    fn leave(self) -> Child {
+    /// The process, which outlives this one. The link ends with this process and not before: by that the new one sees its end.
+    fn leave(self) -> ManuallyDrop<Child> {
         std::mem::forget(self.link);
-        self.process
+        ManuallyDrop::new(self.process)
     }
 }
+
+/// The new process has ended, and has not said what was waited for.
+#[derive(Debug)]
+struct Ended(ExitStatus);
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it has ended with {}; its own line is in this log", self.0)
+    }
+}
+
+impl std::error::Error for Ended {}
 
 /// The end of the new process, as long as this one is there.
 pub(crate) struct SuccessorEnd(watch::Receiver<Option<ExitStatus>>);
 
 impl SuccessorEnd {
-    fn of(mut process: Child, manager: Arc<ServiceManager>) -> Self {
+    fn of(mut process: ManuallyDrop<Child>, manager: Arc<ServiceManager>) -> Self {
         let (end, ended) = watch::channel(None);
         tokio::spawn(async move {
             let Ok(status) = process.wait().await else { return };

@@ -74,7 +74,7 @@ pub(super) struct State {
 pub(crate) struct Served {
     pub(super) instance: Instance,
     pub(crate) databases: Arc<Databases>,
-    pub(super) workers: Arc<Workers>,
+    pub(crate) workers: Arc<Workers>,
     state: Mutex<State>,
     pub(super) this: Weak<Self>,
 }

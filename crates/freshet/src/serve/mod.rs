@@ -162,7 +162,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) access: AccessArgs,
     #[command(flatten)]
-    pool: PoolArgs,
+    pub(crate) pool: PoolArgs,
 }
 
 /// Which results are cached.
@@ -230,11 +230,10 @@ pub(crate) async fn run(
     manager.ready(SERVING);
     tokio::spawn(manager.clone().keep_alive(served.workers.clone()));
     let in_charge = running.clone();
-    let retire = move || in_charge.retire();
     let handover = Handover {
         requests,
         arguments,
-        retire: Box::new(retire),
+        set_retired: Box::new(move |retired| in_charge.set_retired(retired)),
         workers: served.workers.clone(),
         web,
         watch: watch.abort_handle(),

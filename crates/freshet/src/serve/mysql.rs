@@ -30,6 +30,9 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
 /// Opens a server without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<MySql>> {
     let (args, upstream) = (&config.args, upstream(config)?);
+    if let Some(warning) = args.pool.reads_no_replicas(None, true) {
+        tracing::warn!("{warning}");
+    }
     let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user(), instance);
     let own = MySqlSettings { upstream, access: args.access.settings(instance.files_max) };
     Ok(Arc::new(MySql::new(shared, own, instance.rules.clone())?))

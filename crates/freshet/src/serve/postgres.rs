@@ -41,9 +41,19 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
     Ok(upstream)
 }
 
+/// Why `read_replicas` does nothing, with the remedy, if that is so.
+pub(crate) fn reads_no_replicas(config: &DatabaseConfig, upstream: &Upstream) -> Option<String> {
+    let args = &config.args;
+    let hosts = upstream.conninfo().hosts.len();
+    args.pool.reads_no_replicas(Some(hosts), args.access.has_logins())
+}
+
 /// Opens a database without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<Pg>> {
     let (args, upstream) = (&config.args, upstream(config)?);
+    if let Some(warning) = reads_no_replicas(config, &upstream) {
+        tracing::warn!("{warning}");
+    }
     let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user, instance);
     let own = PgSettings {
         publication: args.publication.clone(),

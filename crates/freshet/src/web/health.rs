@@ -43,7 +43,10 @@ fn health_of(database: &Database, name: &str) -> Vec<Value> {
         let next = next_step(&why);
         add("problem", format!("Nothing is served from the cache: {why}. All statements go to the database."), next);
     }
-    if shared.switches.bypass() {
+    if shared.switches.is_retired() {
+        let text = "A new process was asked to take over. Nothing is served from the cache here any more.".to_owned();
+        add("warning", text, "If the log says that it has failed, restart Freshet.");
+    } else if shared.switches.bypass() {
         let text = "The cache is switched off. All statements go to the database.".to_owned();
         add("warning", text, "`freshet bypass off` switches it on again.");
     }

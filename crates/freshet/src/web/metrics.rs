@@ -83,6 +83,8 @@ fn pools(shared: &Shared, out: &mut Writer) -> fmt::Result {
     let pools = &shared.pool_figures;
     let help = "Server connections that sessions took from a pool";
     out.counter("freshet_pool_check_outs", help, pools.check_outs.load(Relaxed))?;
+    let help = "Of these, connections that were given settings of the session ahead";
+    out.counter("freshet_pool_settings_sent", help, pools.changed.load(Relaxed))?;
     out.counter("freshet_pool_waits", "Waits for such a connection", pools.waits.load(Relaxed))?;
     let seconds = pools.waited.load(Relaxed) as f64 / 1e9;
     out.counter("freshet_pool_wait_seconds", "Time that these took in all", seconds)?;
@@ -90,9 +92,12 @@ fn pools(shared: &Shared, out: &mut Writer) -> fmt::Result {
     out.counter("freshet_pool_timeouts", help, pools.timeouts.load(Relaxed))
 }
 
-/// The figures of reads at replicas.
+/// The figures of reads at replicas, where there are such reads.
 fn replicas(shared: &Shared, out: &mut Writer) -> fmt::Result {
     let figures = shared.servers.read_figures();
+    if !shared.settings.pool.may_read_replicas(figures.len()) {
+        return Ok(());
+    }
     let by_server = |of: fn(&ReadFigures) -> u64| figures.iter().map(move |(server, one)| (server.clone(), of(one)));
     let help = "Reads that a replica has answered, by server";
     out.counters(("freshet_replica_reads", help), "server", by_server(|one| one.answered))?;
@@ -140,7 +145,11 @@ impl FiguresOfOne {
         let help = "By how much log-end probes took longer than 200 ms";
         out.counter("freshet_log_end_probe_delay_seconds", help, probes)?;
         let bypass = if self.shared.switches.bypass() { 1.0 } else { 0.0 };
-        out.gauge("freshet_bypass", "1 while an operator has switched the cache off", bypass)?;
+        out.gauge(
+            "freshet_bypass",
+            "1 while the cache is switched off, by an operator or by a handover to a new process",
+            bypass,
+        )?;
         let refreshes = &self.shared.refreshes;
         out.counter(
             "freshet_refreshes",

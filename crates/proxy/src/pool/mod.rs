@@ -1,8 +1,8 @@
 //! Server connections that sessions share: who has one, who waits for one, and which are idle.
 //!
 //! A pool has the connections of one database and user. Its groups are those that logged in alike, with the same start-up parameters, and on PostgreSQL
-//! know the same names of settings of applications: a session takes idle connections of its own group, or such as can become one of it. Where the limit
-//! is reached by those of other groups, one of them is closed to make a place.
+//! know the same names of settings of applications and have the same settings: a session takes idle connections of its own group, or such as can become
+//! one of it. Where the limit is reached by those of other groups, one of them is closed to make a place.
 //!
 //! **Places.** A [`Lease`] is the right to have one connection. It counts from before the connection is opened until it is closed, so the limits hold
 //! while connections are being opened, too. A lease that is dropped gives back what it has: its connection if nobody has taken that out, or its place.
@@ -16,6 +16,7 @@
 //!
 //! The type of connections is the database family's. An idle connection belongs to no thread.
 
+mod group;
 mod lease;
 mod logins;
 mod queue;
@@ -34,6 +35,7 @@ use tokio::time::{Instant, timeout};
 use crate::pool::lease::{Generation, Terms};
 use crate::pool::queue::{Queue, Queued};
 
+pub(crate) use crate::pool::group::Group;
 pub(crate) use crate::pool::lease::Lease;
 pub(crate) use crate::pool::logins::Logins;
 pub use crate::pool::settings::{PoolMode, PoolSettings};
@@ -49,32 +51,6 @@ impl PoolKey {
     /// Whether it is of this database; None: any.
     pub(crate) fn is_of(&self, database: Option<&str>) -> bool {
         database.is_none_or(|database| database == self.database)
-    }
-}
-
-/// What connections of one group have in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Group {
-    /// The start-up parameters.
-    login: Arc<[u8]>,
-    /// PostgreSQL: the names of settings of applications that its sessions have given to the connection, in order.
-    names: Arc<[Arc<str>]>,
-}
-
-impl Group {
-    /// `login`: the start-up parameters.
-    pub(crate) fn of(login: &[u8]) -> Self {
-        Self { login: login.into(), names: Arc::default() }
-    }
-
-    /// The same with these names.
-    pub(crate) fn with(&self, names: &Arc<[Arc<str>]>) -> Self {
-        Self { login: self.login.clone(), names: names.clone() }
-    }
-
-    /// Whether a connection of this group can become one of the other: it has no name that the other has not.
-    fn suits(&self, other: &Self) -> bool {
-        self.login == other.login && self.names.iter().all(|name| other.names.contains(name))
     }
 }
 
@@ -119,12 +95,16 @@ impl<C> Pool<C> {
 
     /// Takes the idle connection of this group that was used last, by this thread if possible, or else one that can become one of the group.
     fn take_idle(&mut self, group: &Group) -> Option<Idle<C>> {
-        let here = thread::current().id();
-        let last = |suits: &dyn Fn(&Idle<C>) -> bool| self.idle.iter().rposition(suits);
-        let at = last(&|idle| idle.thread == here && idle.terms.group == *group)
-            .or_else(|| last(&|idle| idle.terms.group == *group))
-            .or_else(|| last(&|idle| idle.terms.group.suits(group)))?;
+        let of_group = self.last_idle(|idle| idle.terms.group == *group);
+        let at = of_group.or_else(|| self.last_idle(|idle| idle.terms.group.suits(group)))?;
         Some(self.idle.remove(at))
+    }
+
+    /// The one of these that was used last, by this thread if possible.
+    fn last_idle(&self, is_of: impl Fn(&Idle<C>) -> bool) -> Option<usize> {
+        let here = thread::current().id();
+        let of_thread = self.idle.iter().rposition(|idle| idle.thread == here && is_of(idle));
+        of_thread.or_else(|| self.idle.iter().rposition(is_of))
     }
 }
 
@@ -163,6 +143,8 @@ pub struct PoolFigures {
     pub waited: AtomicU64,
     /// Sessions that waited for too long.
     pub timeouts: AtomicU64,
+    /// PostgreSQL: connections that were given the settings of a session ahead of its statement.
+    pub changed: AtomicU64,
 }
 
 /// One pool, to be shown.
@@ -202,12 +184,19 @@ impl<C> Pools<C> {
         got
     }
 
-    /// Whether an idle connection must become one of this group, because there is none of it.
-    pub(crate) fn must_convert(&self, key: &PoolKey, group: &Group) -> bool {
-        let inside = self.inside();
-        let Some(pool) = inside.pools.get(key) else { return false };
-        let mut groups = pool.idle.iter().map(|idle| &idle.terms.group);
-        !groups.clone().any(|idle| idle == group) && groups.any(|idle| idle.suits(group))
+    /// An idle connection of exactly this group, if there is one and nobody waits.
+    pub(crate) fn try_check_out_same(self: &Arc<Self>, key: &Arc<PoolKey>, group: &Group) -> Option<Lease<C>> {
+        let inside = &mut *self.inside();
+        let pool = inside.pools.get_mut(key).filter(|pool| pool.queue.is_empty())?;
+        let same = pool.last_idle(|idle| idle.terms.group == *group && !pool.is_over(&idle.terms, &self.settings))?;
+        let Idle { terms, connection, .. } = pool.idle.remove(same);
+        self.figures.check_outs.fetch_add(1, Relaxed);
+        Some(Lease::of(self.clone(), key.clone(), terms, Some(connection)))
+    }
+
+    /// A connection was given the settings of a session.
+    pub(crate) fn note_changed(&self) {
+        self.figures.changed.fetch_add(1, Relaxed);
     }
 
     /// A connection, or a place for one; waits for it if need be. Dropping the future leaves the queue.

@@ -92,6 +92,11 @@ impl PoolSettings {
         self.mode.shares() || self.modes.iter().any(|(_, mode)| mode.shares())
     }
 
+    /// Whether reads may go to replicas, with so many servers in the connection string.
+    pub fn may_read_replicas(&self, servers: usize) -> bool {
+        self.read_replicas && self.may_share() && servers > 1
+    }
+
     pub(super) fn is_too_old(&self, terms: &Terms) -> bool {
         self.lifetime.is_some_and(|limit| terms.born.elapsed() >= limit)
     }

@@ -327,15 +327,16 @@ fn connections_with_fewer_names_can_become_others() {
     let world = World::of_size(2);
     let names = |names: &[&str]| -> Group {
         let names: Vec<Arc<str>> = names.iter().map(|name| (*name).into()).collect();
-        Group::of(A).with(&names.into())
+        Group::of(A).with(&names.into(), &Arc::default())
     };
     let check_out = |group: &Group| world.pools.try_check_out(&key("u"), group);
     let (mut first, second) = (check_out(&names(&[])).unwrap(), check_out(&names(&[])).unwrap());
     first.regroup(names(&["app.x"]));
     second.give_back(world.open(2));
     first.give_back(world.open(1));
-    let converts = |asked: &[&str]| world.pools.must_convert(&key("u"), &names(asked));
-    assert!(converts(&["app.y"]) && !converts(&[]) && !converts(&["app.x"]));
+    assert!(world.pools.try_check_out_same(&key("u"), &names(&["app.y"])).is_none());
+    let mut same = world.pools.try_check_out_same(&key("u"), &names(&["app.x"])).unwrap();
+    same.take().map(|connection| same.give_back(connection)).unwrap();
     // Its own group first, then the one that knows less.
     let mut own = check_out(&names(&["app.x"])).unwrap();
     assert_eq!(own.take().unwrap().number, 1);
@@ -347,6 +348,20 @@ fn connections_with_fewer_names_can_become_others() {
     // One that knows more is closed for a place.
     assert!(check_out(&names(&[])).unwrap().take().is_none());
     assert_eq!(world.idle(), 1);
+}
+
+#[test]
+fn connections_with_other_settings_can_become_others() {
+    let world = World::of_size(2);
+    let with = |setting: &str| Group::of(A).with(&Arc::default(), &[Arc::from(setting)].into());
+    for (number, setting) in [(1, "jit=on"), (2, "jit=off")] {
+        let mut lease = world.pools.try_check_out(&key("u"), &Group::of(B)).unwrap();
+        lease.regroup(with(setting));
+        lease.give_back(world.open(number));
+    }
+    let check_out = |group: &Group| world.pools.try_check_out(&key("u"), group).unwrap().take().map(|one| one.number);
+    assert_eq!(check_out(&with("jit=on")), Some(1), "that of its own settings first");
+    assert_eq!(check_out(&Group::of(A)), Some(2));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! A reload adds and removes databases. The list is replaced as a whole. A database that was removed gets no new session.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
@@ -186,13 +186,15 @@ impl Databases {
     /// not wait for the stream that updates this database's cache.
     pub fn change(&self, change: impl FnOnce(&[Database]) -> Vec<Database>) {
         {
-            let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = self.alone();
             self.all.store(Arc::new(change(&self.databases())));
-        }
-        if self.is_retired() {
-            self.retire();
+            self.tell_retired();
         }
         self.databases().iter().for_each(|database| self.dismiss_strays(database));
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The sessions of the entry for other names whose database now has an entry of its own.
@@ -304,15 +306,23 @@ impl Databases {
         self.stop.is_at_once()
     }
 
-    /// Serves nothing from the cache any more, in this database or in one that is added: another process takes new connections.
-    pub fn retire(&self) {
-        self.retired.store(true, SeqCst);
+    /// Serves nothing from the cache any more (true), in these databases or in one that is added: another process takes over. Or undoes that.
+    /// Returns the previous state.
+    pub fn set_retired(&self, retired: bool) -> bool {
+        let _alone = self.alone();
+        let before = self.retired.swap(retired, SeqCst);
+        self.tell_retired();
+        before
+    }
+
+    /// While nothing else changes the list or the state.
+    fn tell_retired(&self) {
         for database in self.databases().iter() {
-            database.family.shared().switches.retire();
+            database.family.shared().switches.set_retired(self.is_retired());
         }
     }
 
-    /// Whether another process takes new connections.
+    /// Whether another process takes over, or has done so.
     pub fn is_retired(&self) -> bool {
         self.retired.load(SeqCst)
     }
@@ -333,5 +343,36 @@ impl Databases {
     /// Returns when the drain begins.
     pub(crate) async fn drained(&self) {
         self.switches.drained().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::server::access::AccessSettings;
+
+    #[test]
+    fn a_change_of_the_list_does_not_undo_that_the_cache_is_on_again() {
+        let rules = AccessRules::new(&AccessSettings::default()).expect("no files");
+        let databases = Databases::new(Vec::new(), rules, Arc::default(), Arc::default(), Arc::default());
+        thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                while !databases.is_draining() {
+                    databases.change(<[Database]>::to_vec);
+                }
+            });
+            let wrong = (0..10_000).filter(|_| {
+                databases.set_retired(true);
+                databases.set_retired(false);
+                thread::yield_now();
+                databases.is_retired()
+            });
+            let wrong = wrong.count();
+            databases.begin_drain();
+            changes.join().expect("the changes");
+            assert_eq!(wrong, 0);
+        });
     }
 }

@@ -174,6 +174,11 @@ impl Workers {
         self.handed_over.send_replace(true);
     }
 
+    /// Whether another process accepts the connections.
+    pub fn is_handed_over(&self) -> bool {
+        *self.handed_over.borrow()
+    }
+
     /// The number of open connections, from the moment when each was accepted.
     pub fn connections(&self) -> usize {
         self.threads.iter().map(|worker| worker.load.load(Relaxed)).sum()

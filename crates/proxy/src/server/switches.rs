@@ -6,11 +6,13 @@
 //! A drain must also wake sessions that wait for their client. A session registers once, at its start, and its registration is valid for the lifetime
 //! of its task. So a statement polls, locks or awaits nothing for this; it only reads the flag.
 
+use std::mem::replace;
 use std::pin::Pin;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Release, SeqCst},
 };
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -18,9 +20,9 @@ use tokio::sync::futures::Notified;
 /// The switches. Both are off at the start of the program, except with `--bypass`; they are not persistent.
 #[derive(Debug, Default)]
 pub struct Switches {
+    /// Whether nothing may be served from the cache, for either reason.
     bypass: AtomicBool,
-    /// Another process caches from now on: the cache stays off.
-    retired: AtomicBool,
+    reasons: Mutex<BypassReasons>,
     draining: AtomicBool,
     drain: Notify,
     /// The time for the drain is over: sessions within a transaction end, too.
@@ -28,20 +30,39 @@ pub struct Switches {
     close: Notify,
 }
 
+#[derive(Debug, Default)]
+struct BypassReasons {
+    /// Somebody has switched the cache off.
+    asked: bool,
+    /// Another process caches from now on.
+    retired: bool,
+}
+
 impl Switches {
-    /// Switches the cache off (true) or on again; returns the previous state.
+    /// Switches the cache off (true) or on again; returns what it was switched to before. [`Self::bypass`] is the effect of it.
     pub fn set_bypass(&self, on: bool) -> bool {
-        let before = self.bypass.swap(on, SeqCst);
-        if self.retired.load(SeqCst) {
-            self.bypass.store(true, SeqCst);
-        }
-        before
+        self.change(|reasons| replace(&mut reasons.asked, on))
     }
 
-    /// Switches the cache off for good.
-    pub fn retire(&self) {
-        self.retired.store(true, SeqCst);
-        self.bypass.store(true, SeqCst);
+    /// Switches the cache off (true), whatever [`Self::set_bypass`] says, since another process caches; or undoes that.
+    pub fn set_retired(&self, retired: bool) {
+        self.change(|reasons| reasons.retired = retired);
+    }
+
+    /// Whether the cache is off since another process caches, or was to.
+    pub fn is_retired(&self) -> bool {
+        self.reasons().retired
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut BypassReasons) -> T) -> T {
+        let mut reasons = self.reasons();
+        let result = change(&mut reasons);
+        self.bypass.store(reasons.asked || reasons.retired, SeqCst);
+        result
+    }
+
+    fn reasons(&self) -> MutexGuard<'_, BypassReasons> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether nothing may be served from the cache.

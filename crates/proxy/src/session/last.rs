@@ -23,6 +23,8 @@ struct Sent {
     query: Weak<NormalizedQuery>,
     /// Why it passed; None: it was a fill.
     passed: Option<Reason>,
+    /// The replica that has answered it, by its place in the connection string.
+    replica: Option<usize>,
 }
 
 /// What a statement met.
@@ -39,11 +41,13 @@ pub(crate) struct LastStatement {
     /// None: it is not known.
     pub(crate) query: Option<Arc<NormalizedQuery>>,
     pub(crate) met: Met,
+    /// See [`Sent::replica`].
+    pub(crate) replica: Option<usize>,
 }
 
 impl LastStatement {
     pub(crate) fn hit(query: Option<Arc<NormalizedQuery>>) -> Self {
-        Self { query, met: Met::Hit }
+        Self { query, met: Met::Hit, replica: None }
     }
 }
 
@@ -61,14 +65,21 @@ impl Last {
     /// The same of either kind. `passed`: why it passes.
     pub(crate) fn sends(&mut self, statement: Option<&Arc<Statement>>, passed: Option<Reason>) {
         let query = statement.map_or_else(Weak::new, |statement| Arc::downgrade(&statement.query));
-        self.sent = Some(Sent { query, passed });
+        self.sent = Some(Sent { query, passed, replica: None });
         self.looked_up_at = 0;
+    }
+
+    /// This replica has answered it.
+    pub(crate) fn note_replica(&mut self, at: Option<usize>) {
+        if let Some(sent) = &mut self.sent {
+            sent.replica = at;
+        }
     }
 
     /// The last statement that was sent; None: there was none.
     pub(crate) fn sent(&self) -> Option<LastStatement> {
-        let Sent { query, passed } = self.sent.as_ref()?;
+        let Sent { query, passed, replica } = self.sent.as_ref()?;
         let met = passed.clone().map_or(Met::Fill, Met::Pass);
-        Some(LastStatement { query: query.upgrade(), met })
+        Some(LastStatement { query: query.upgrade(), met, replica: *replica })
     }
 }

@@ -219,6 +219,11 @@ impl Servers {
         changes
     }
 
+    /// A server's address.
+    pub(crate) fn address(&self, at: usize) -> String {
+        self.inside().list.get(at).map(|server| server.address.clone()).unwrap_or_default()
+    }
+
     /// A server's address, state and trouble, for the log.
     pub(crate) fn describe(&self, at: usize) -> String {
         let inside = self.inside();

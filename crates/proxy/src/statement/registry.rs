@@ -17,7 +17,6 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
-use crate::postgres::pooling::{application_settings, rest_question::UNASKABLE};
 use crate::rules::{Hint, Subject};
 
 mod exclusions;
@@ -27,6 +26,7 @@ mod found_rows;
 mod queries;
 mod resolutions;
 mod results;
+mod says;
 mod state_left;
 mod tracking;
 
@@ -36,6 +36,8 @@ pub(crate) use figures::StatementFigures;
 pub(crate) use found_rows::{Finds, Leaves};
 use queries::Queries;
 use resolutions::Resolution;
+use says::Says;
+pub(crate) use says::{OfPrepared, reads_sequence, unaskable};
 pub(crate) use state_left::StateLeft;
 pub(crate) use tracking::Tracking;
 
@@ -204,46 +206,13 @@ pub(crate) struct Statement {
     pub(crate) admin: Option<Result<Admin, String>>,
     /// It is one, or it does more than read, or it is never cached: its key is in no cache.
     pub(crate) is_never_cached: bool,
-    pub(crate) of_prepared: OfPrepared,
-}
-
-/// PostgreSQL: what the text of a statement says of prepared statements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OfPrepared {
-    #[default]
-    Nothing,
-    /// It may name some, as EXECUTE does.
-    Names,
-    /// It reads the list of them.
-    Lists,
-}
-
-impl OfPrepared {
-    fn of(text: &str) -> Self {
-        if lists_prepared(text) {
-            return Self::Lists;
-        }
-        let mut words = text.split(|c: char| !c.is_ascii_alphabetic());
-        let is_naming =
-            |word: &str| ["execute", "prepare", "deallocate"].iter().any(|name| word.eq_ignore_ascii_case(name));
-        if words.any(is_naming) { Self::Names } else { Self::Nothing }
-    }
+    /// PostgreSQL's.
+    pub(crate) says: Says,
 }
 
 impl Statement {
     pub(crate) fn text(&self) -> &[u8] {
         self.key.get(..self.text_bytes).unwrap_or_default()
-    }
-
-    /// PostgreSQL: what it names of the server process that executes it and that cannot be asked for. Only sessions that share server connections look
-    /// for it.
-    pub(crate) fn unaskable(&self) -> Option<&'static str> {
-        std::str::from_utf8(self.text()).ok().and_then(unaskable)
-    }
-
-    /// PostgreSQL: see [`application_settings::names_in`].
-    pub(crate) fn application_settings(&self) -> Option<Vec<Box<str>>> {
-        application_settings::names_in(&String::from_utf8_lossy(self.text()))
     }
 
     /// What rules look at.
@@ -290,24 +259,6 @@ pub(crate) fn first_word(text: &str) -> &str {
     let text = text.trim_start();
     let end = text.bytes().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
     text.get(..end).unwrap_or_default()
-}
-
-/// The first of [`UNASKABLE`] in a text; LOAD, which changes the server process itself.
-fn unaskable(text: &str) -> Option<&'static str> {
-    let has = |name: &&&str| text.as_bytes().windows(name.len()).any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
-    let loads = || first_word(text).eq_ignore_ascii_case("load").then_some("load");
-    UNASKABLE.iter().find(has).copied().or_else(loads)
-}
-
-/// Whether a text names `pg_prepared_statements`, or the function behind that view.
-fn lists_prepared(text: &str) -> bool {
-    const NAME: &[u8] = b"pg_prepared_statement";
-    let is_at = |start: usize| {
-        let word = text.as_bytes().get(start..start + NAME.len());
-        word.is_some_and(|word| word.eq_ignore_ascii_case(NAME))
-    };
-    // All texts are searched, and few have underscores.
-    text.match_indices('_').any(|(at, _)| at.checked_sub("pg".len()).is_some_and(is_at))
 }
 
 impl Registry {
@@ -434,7 +385,7 @@ impl Registry {
             places: lexed.places,
             types: types.into(),
             ascii: text.is_ascii(),
-            of_prepared: if self.dialect == Dialect::Postgres { OfPrepared::of(text) } else { OfPrepared::Nothing },
+            says: if self.dialect == Dialect::Postgres { Says::of(text) } else { Says::default() },
         });
         self.texts.insert(key, statement.clone());
         Ok(statement)

@@ -3,23 +3,20 @@
 use std::ops::ControlFlow;
 
 use freshet_types::Dialect;
-use sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Query, TableFactor, Value, Visit, Visitor,
-};
+use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Query, TableFactor, Value};
 
 use crate::allowlist::names::built_in_name;
+use crate::visit::{Visitor, visit};
 
 /// No setting outlives the transaction: the last argument of each call of `set_config` says so.
 pub(crate) fn sets_locally(query: &Query) -> bool {
-    query.visit(&mut Calls).is_continue()
+    visit(query, &mut Calls).is_continue()
 }
 
 /// Breaks at a call that may change a setting for longer.
 struct Calls;
 
 impl Visitor for Calls {
-    type Break = ();
-
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         match factor {
             TableFactor::Table { args: Some(_), .. } | TableFactor::Function { .. } => ControlFlow::Break(()),

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use freshet_types::{Dialect, Reason};
-use sqlparser::ast::{Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor, Visit, Visitor};
+use sqlparser::ast::{Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor};
 
 use crate::allowlist::functions::{class_of, is_lasting, setting_read};
 use crate::allowlist::implicit_lookups::Lookups;
@@ -15,6 +15,7 @@ use crate::allowlist::operators::{binary_symbol, unary_symbol};
 use crate::allowlist::type_effects::Handled;
 use crate::allowlist::{FunctionClass, mysql_functions};
 use crate::statement::effect::Effect;
+use crate::visit::{Visitor, visit};
 
 /// Number of visited nodes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +113,7 @@ impl Default for Findings {
 impl Findings {
     pub(crate) fn of(dialect: Dialect, query: &Query) -> Self {
         let mut findings = Self { dialect, ..Self::default() };
-        let _ = query.visit(&mut findings);
+        let _ = visit(query, &mut findings);
         findings.handled.settle();
         findings
     }
@@ -221,8 +222,6 @@ fn stronger(a: Effect, b: Effect) -> Effect {
 }
 
 impl Visitor for Findings {
-    type Break = ();
-
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         self.counts.queries += 1;
         if !query.locks.is_empty() {

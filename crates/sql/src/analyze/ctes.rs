@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Query, With, visit_relations};
+use sqlparser::ast::{ObjectName, Query, With};
 
 use crate::analyze::shown::Shown;
 use crate::analyze::{Outcome, Walk, absent};
+use crate::visit::{Visitor, visit};
 
 /// A common table expression in scope.
 pub(crate) struct Cte {
@@ -48,12 +49,20 @@ impl Walk<'_> {
 
 /// The number of references in a query to a common table expression with this name.
 fn references(query: &Query, name: &str) -> usize {
-    let mut count = 0;
-    let _ = visit_relations(query, |relation| {
-        if let [part] = relation.0.as_slice() {
-            count += usize::from(part.as_ident().is_some_and(|ident| ident.value.eq_ignore_ascii_case(name)));
+    struct References<'a> {
+        name: &'a str,
+        count: usize,
+    }
+    impl Visitor for References<'_> {
+        fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+            if let [part] = relation.0.as_slice() {
+                let is_it = part.as_ident().is_some_and(|ident| ident.value.eq_ignore_ascii_case(self.name));
+                self.count += usize::from(is_it);
+            }
+            ControlFlow::Continue(())
         }
-        ControlFlow::<()>::Continue(())
-    });
-    count
+    }
+    let mut references = References { name, count: 0 };
+    let _ = visit(query, &mut references);
+    references.count
 }

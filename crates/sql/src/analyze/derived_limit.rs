@@ -5,10 +5,11 @@ use crate::analyze::Walk;
 use crate::analyze::limit_bound::limit_of;
 use crate::analyze::shown::DerivedLimit;
 use crate::analyze::sort_keys::{Item, shown_items};
+use crate::visit::{Visitor, visit};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{GroupByExpr, Query, Select, SetExpr, Visit, Visitor};
+use sqlparser::ast::{GroupByExpr, Query, Select, SetExpr};
 
 impl Walk<'_> {
     /// Notes the LIMIT of the query that ends here, and the keys, or else the values, in its answer. The innermost block is the query's own.
@@ -80,8 +81,6 @@ impl DerivedLimit {
 pub(crate) fn leave_rows_open(query: &Query) -> bool {
     struct UnorderedLimit;
     impl Visitor for UnorderedLimit {
-        type Break = ();
-
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
             if is_open(query) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
@@ -91,8 +90,8 @@ pub(crate) fn leave_rows_open(query: &Query) -> bool {
         _ => &[],
     };
     is_open(query)
-        || query.with.visit(&mut UnorderedLimit).is_break()
-        || from.iter().any(|item| item.visit(&mut UnorderedLimit).is_break())
+        || visit(&query.with, &mut UnorderedLimit).is_break()
+        || from.iter().any(|item| visit(item, &mut UnorderedLimit).is_break())
 }
 
 pub(crate) fn is_open(query: &Query) -> bool {

@@ -12,12 +12,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{BinaryOperator, Expr, Query, Select, SetExpr, TableFactor, Visit, Visitor};
+use sqlparser::ast::{BinaryOperator, Expr, Query, Select, SetExpr, TableFactor};
 
 use crate::allowlist::visitor::Counts;
 use crate::analysis::ResultKey;
 use crate::analyze::{Outcome, Walk};
 use crate::predicate::syntax::unwrapped;
+use crate::visit::{Visitor, visit};
 
 /// Limit of disjuncts in one statement.
 const BRANCHES_MAX: usize = 4;
@@ -133,8 +134,6 @@ fn brackets(mut expr: &Expr) -> usize {
 fn tables_of(expr: &Expr) -> Vec<String> {
     struct Names(BTreeSet<String>);
     impl Visitor for Names {
-        type Break = ();
-
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             let first = match expr {
                 Expr::Identifier(ident) => Some(ident),
@@ -146,7 +145,7 @@ fn tables_of(expr: &Expr) -> Vec<String> {
         }
     }
     let mut names = Names(BTreeSet::new());
-    let _ = expr.visit(&mut names);
+    let _ = visit(expr, &mut names);
     names.0.into_iter().collect()
 }
 
@@ -154,8 +153,6 @@ fn tables_of(expr: &Expr) -> Vec<String> {
 fn tables(select: &Select) -> usize {
     struct Tables(usize);
     impl Visitor for Tables {
-        type Break = ();
-
         fn pre_visit_table_factor(&mut self, _: &TableFactor) -> ControlFlow<()> {
             self.0 += 1;
             ControlFlow::Continue(())
@@ -167,6 +164,6 @@ fn tables(select: &Select) -> usize {
         }
     }
     let mut tables = Tables(0);
-    let _ = select.visit(&mut tables);
+    let _ = visit(select, &mut tables);
     tables.0
 }

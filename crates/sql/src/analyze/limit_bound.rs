@@ -7,12 +7,13 @@ use crate::analyze::Walk;
 use crate::analyze::scope::Block;
 use crate::analyze::sort_keys::{Item, first_key, named_column, shown_items};
 use crate::predicate::syntax::{column_name, parameter, unwrapped};
+use crate::visit::{Visitor, visit};
 use std::ops::ControlFlow;
 
 use freshet_types::{Column, ComparedColumn};
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, LimitClause,
-    OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, Visit, Visitor,
+    OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, Visit,
 };
 
 /// Finds the call of a function for which a test is true; the test gets the names of tables in the enclosing sub-selects.
@@ -22,8 +23,6 @@ pub(crate) struct Calls<F> {
 }
 
 impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
-    type Break = ();
-
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         let from = match &*query.body {
             SetExpr::Select(select) => select.from.as_slice(),
@@ -96,7 +95,8 @@ impl Walk<'_> {
             },
             inside: Vec::new(),
         };
-        select.projection.visit(&mut calls).is_break() || order.is_some_and(|order| order.visit(&mut calls).is_break())
+        visit(&select.projection, &mut calls).is_break()
+            || order.is_some_and(|order| visit(order, &mut calls).is_break())
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> 
 
 /// Whether a function is called for which this is true.
 pub(crate) fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
-    of.visit(&mut Calls { is: |function: &Function, _: &[Vec<String>]| is(function), inside: Vec::new() }).is_break()
+    visit(of, &mut Calls { is: |function: &Function, _: &[Vec<String>]| is(function), inside: Vec::new() }).is_break()
 }
 
 /// Whether ORDER BY may sort by an expression of the SELECT list, by its number or by its alias.
@@ -164,8 +164,6 @@ pub(crate) fn sorts_by_list(query: &Query, select: &Select) -> bool {
 pub(crate) fn names(of: &impl Visit, is: impl Fn(&Ident) -> bool) -> bool {
     struct Names<F>(F);
     impl<F: Fn(&Ident) -> bool> Visitor for Names<F> {
-        type Break = ();
-
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match expr {
                 Expr::Identifier(name) if self.0(name) => ControlFlow::Break(()),
@@ -173,5 +171,5 @@ pub(crate) fn names(of: &impl Visit, is: impl Fn(&Ident) -> bool) -> bool {
             }
         }
     }
-    of.visit(&mut Names(is)).is_break()
+    visit(of, &mut Names(is)).is_break()
 }

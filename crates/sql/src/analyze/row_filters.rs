@@ -4,13 +4,14 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use freshet_types::{Column, ComparedColumn};
-use sqlparser::ast::{Expr, Ident, visit_expressions};
+use sqlparser::ast::{Expr, Ident};
 
 use crate::analyze::Walk;
 use crate::analyze::shown::Named;
 use crate::predicate::row_filter::RowFilter;
 use crate::predicate::syntax::column_name;
 use crate::predicate::{Atom, Operand, Translated, UnboundTest, operand};
+use crate::visit::visit_expressions;
 
 /// The names of one reference's columns.
 pub(crate) struct Of {
@@ -85,7 +86,7 @@ pub(crate) fn names(condition: &Expr) -> Option<Vec<Vec<Ident>>> {
 /// The parameters in a condition.
 pub(crate) fn operands(condition: &Expr) -> Vec<Operand> {
     let mut found = Vec::new();
-    let _: ControlFlow<()> = visit_expressions(condition, |expr| {
+    let _ = visit_expressions(condition, |expr| {
         if matches!(expr, Expr::Value(_)) {
             found.extend(operand(expr));
         }

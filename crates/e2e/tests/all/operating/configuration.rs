@@ -99,6 +99,19 @@ fn what_is_wrong_with_a_file_is_told_at_once() -> Result<()> {
     bad.write("upstream = \"mysql://u:geheim@127.0.0.1:1/\"\n")?;
     let said = run(&program, &["serve", "--config", path, "--check-config"])?;
     ensure!(said == (Some(0), "the configuration can be used\n".to_owned(), String::new()), "{said:?}");
+    // What has no effect, with the remedy.
+    for (text, remedy) in [
+        ("upstream = \"postgres://u@127.0.0.1:1,127.0.0.1:2/d\"\nauth = \"trust\"\n", "pool = \"transaction\""),
+        ("upstream = \"postgres://u@127.0.0.1:1/d\"\nauth = \"trust\"\npool = \"transaction\"\n", "one host"),
+        ("upstream = \"postgres://u@127.0.0.1:1,127.0.0.1:2/d\"\npool = \"transaction\"\n", "auth_query"),
+        ("upstream = \"postgres://u@127.0.0.1:1,127.0.0.1:2/d\"\nauth = \"trust\"\npool = \"transaction\"\n", ""),
+    ] {
+        bad.write(&format!("{text}read_replicas = true\n"))?;
+        let said = run(&program, &["serve", "--config", path, "--check-config"])?;
+        let lines: Vec<&str> = said.2.lines().filter(|line| line.contains("read_replicas does nothing")).collect();
+        let is_right = if remedy.is_empty() { lines.is_empty() } else { lines.len() == 1 && lines[0].contains(remedy) };
+        ensure!(said.0 == Some(0) && is_right, "{text}: {said:?}");
+    }
     // The environment.
     let mut command = Command::new(&program);
     let Output { status, stderr, .. } =

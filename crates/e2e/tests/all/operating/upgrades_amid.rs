@@ -51,6 +51,10 @@ impl Service {
     fn pid(&self) -> Result<u32> {
         self.freshet.pid().context("no process")
     }
+
+    fn is_bypassed(&self) -> Result<bool> {
+        Ok(self.freshet.metrics()?.value("freshet_bypass") > 0.5)
+    }
 }
 
 #[test]
@@ -58,9 +62,27 @@ fn one_that_dies_before_it_has_taken_over_is_no_service() -> Result<()> {
     let Some(installed) = Installed::new("dies-before")? else { return Ok(()) };
     let mut service = Service::start(&installed, &[])?;
     let mut client = service.login()?;
-    installed.install_script("printf 'ready\\n' >&0; while read -r line; do [ \"$line\" != go ] || exit 5; done")?;
-    fails(&service.freshet, &mut client, "the cache of this process stays off: it has ended with exit status: 5")?;
+    let ends = "printf 'ready\\n' >&0; while read -r line; do [ \"$line\" != go ] || exit 5; done";
+    installed.install_script(ends)?;
+    fails(&service.freshet, &mut client, "it has ended with exit status: 5")?;
     ensure!(handed_over(&service.freshet).is_empty(), "something was handed over");
+    ensure!(!service.is_bypassed()?, "the cache is off");
+    client.run("create cache film1 ttl '1h' from select title as of1 from film")?;
+    // One that might have accepted connections.
+    installed.install_script("printf 'ready\\n' >&0; read -r line; printf 'hello\\n' >&0; exec cat >/dev/null")?;
+    let why = "its cache stays off until it is restarted: it does not know how to take over";
+    fails(&service.freshet, &mut client, why)?;
+    ensure!(service.is_bypassed()?, "the cache is on");
+    // Nor does a further attempt or a statement switch it on.
+    installed.install_script(ends)?;
+    fails(&service.freshet, &mut client, "its cache stays off until it is restarted: it has ended")?;
+    ensure!(service.is_bypassed()?, "the cache is on after another attempt");
+    ensure!(rows(&client.query("freshet bypass off")?) == [["bypass", "on"]], "it is switched off");
+    let (_, status) = get(service.freshet.http, "/api/status")?;
+    ensure!(status.contains("restart Freshet") && !status.contains("freshet bypass off"), "{status}");
+    let answer = client.query("drop cache film1")?;
+    let error = answer.iter().find(|message| message.tag == b'E').and_then(|message| message.field(b'M'));
+    ensure!(error.is_some_and(|text| text.contains("has not yet done so")), "{answer:?}");
     // The service manager hears of this process, and of no other.
     for _ in 0..2 {
         ensure!(until_told(&service.manager, "")? == "WATCHDOG=1", "something else is told");
@@ -72,6 +94,31 @@ fn one_that_dies_before_it_has_taken_over_is_no_service() -> Result<()> {
     old_ends_well(&mut service.freshet)?;
     service.freshet.wait_ready()?;
     successor.end()
+}
+
+#[test]
+fn an_end_amid_a_handover_is_that_of_the_new_process_too() -> Result<()> {
+    let Some(installed) = Installed::new("end-amid-handover")? else { return Ok(()) };
+    let mut service = Service::start(&installed, &["--drain-timeout", "3600s"])?;
+    let mut client = service.login()?;
+    client.run("begin")?;
+    let file = installed.path.join("process");
+    let at = file.display();
+    installed.install_script(&format!(
+        "printf 'ready\\n' >&0; read -r line; echo $$ >'{at}.new'; mv '{at}.new' '{at}'; exec tail -f /dev/null"
+    ))?;
+    signal(service.pid()?, "USR2")?;
+    let process = eventually(PATIENCE, || Ok(fs::read_to_string(&file)?))?;
+    let successor = Successor(process.trim().parse()?);
+    signal(service.pid()?, "TERM")?;
+    eventually(PATIENCE, || {
+        ensure!(successor.has_ended(), "the new process goes on");
+        Ok(())
+    })?;
+    ensure!(service.freshet.is_alive(), "the drain has ended");
+    ensure!(service.freshet.log().contains("sessions end as soon as"), "no drain:\n{}", service.freshet.log());
+    client.run("commit")?;
+    old_ends_well(&mut service.freshet)
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! Freshet's own connections and for its clients', and that no password is exposed.
 
 mod faults;
+mod replica_faults;
 mod replicas;
 mod servers;
 mod start;

@@ -1,5 +1,6 @@
 //! Reads at replicas: which go there, that they are true, and what happens when a replica lags, fails or is promoted.
 
+use std::net::SocketAddr;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
@@ -22,46 +23,58 @@ on_both!(
 /// A table that is never cached.
 const ACCOUNT: &str = "create table account (id int primary key, v int not null);
     insert into account select i, 0 from generate_series(1, 1000) i";
-const BALANCE: &str = "select v from account where id = 1";
+pub(super) const BALANCE: &str = "select v from account where id = 1";
 const RULE: &str = "[[rule]]\ntable = \"account\"\ncache = \"never\"\n";
 
 /// A primary and a standby behind a Freshet that reads from both.
-struct Stand {
-    freshet: Freshet,
-    database: Database,
-    standby: Server,
+pub(super) struct Stand {
+    pub(super) freshet: Freshet,
+    pub(super) database: Database,
+    pub(super) standby: Server,
+    /// Where Freshet finds the standby.
+    second: SocketAddr,
     _home: Home,
 }
 
 impl Stand {
     /// None without a Freshet.
-    fn new(version: Version) -> Result<Option<Self>> {
+    pub(super) fn new(version: Version) -> Result<Option<Self>> {
+        Self::behind(version, &[], Ok)
+    }
+
+    /// With more options, and a standby that Freshet finds at another address.
+    pub(super) fn behind(
+        version: Version,
+        more: &[&str],
+        relay: impl FnOnce(SocketAddr) -> Result<SocketAddr>,
+    ) -> Result<Option<Self>> {
         let (database, home) = (Database::create(version.start(&Settings::default())?)?, Home::new()?);
         database.run(SCHEMA)?;
         database.run(ACCOUNT)?;
         let standby = database.server.standby("second")?;
-        let (first, second, name) = (database.server.port(), standby.port(), &database.name);
-        let hosts = format!("127.0.0.1:{first},127.0.0.1:{second}");
+        let second = relay(SocketAddr::from((standby.host(), standby.port())))?;
+        let (first, name) = (database.server.port(), &database.name);
+        let hosts = format!("127.0.0.1:{first},{second}");
         let upstream = format!("postgres://postgres@{hosts}/{name}?target_session_attrs=primary&connect_timeout=2");
         home.write("rules.toml", RULE, 0o600)?;
         let Some(mut command) = command(Some(&upstream), &[], &home.0)? else { return Ok(None) };
         command.args(["--auth", "trust", "--pool", "transaction", "--read-replicas", "--admin-users", "postgres"]);
-        command.arg("--config").arg(home.0.join("rules.toml"));
+        command.arg("--config").arg(home.0.join("rules.toml")).args(more);
         let freshet = Freshet::spawn(database.address(), Some(command))?;
-        let stand = Self { freshet, database, standby, _home: home };
+        let stand = Self { freshet, database, standby, second, _home: home };
         serves(&stand.freshet, &stand.database)?;
         stand.until_read()?;
         Ok(Some(stand))
     }
 
-    fn connect(&self) -> Result<RawClient> {
+    pub(super) fn connect(&self) -> Result<RawClient> {
         RawClient::login(self.freshet.address, self.database.login())
     }
 
     /// Reads that the standby has answered.
-    fn reads(&self) -> Result<u64> {
+    pub(super) fn reads(&self) -> Result<u64> {
         let mut client = self.connect()?;
-        let address = format!("127.0.0.1:{}", self.standby.port());
+        let address = self.address_of_standby();
         let text = |value: Option<Vec<u8>>| String::from_utf8_lossy(&value.unwrap_or_default()).into_owned();
         let messages = client.query("show replication")?;
         let rows = messages.iter().filter(|message| message.tag == b'D');
@@ -70,8 +83,13 @@ impl Stand {
         Ok(row.last().context("no column")?.parse()?)
     }
 
+    /// As Freshet shows it.
+    pub(super) fn address_of_standby(&self) -> String {
+        self.second.to_string()
+    }
+
     /// Waits until the standby answers reads.
-    fn until_read(&self) -> Result<()> {
+    pub(super) fn until_read(&self) -> Result<()> {
         let (mut client, before) = (self.connect()?, self.reads()?);
         eventually(PATIENCE, || {
             client.value(BALANCE)?;
@@ -81,13 +99,22 @@ impl Stand {
     }
 
     /// The standby answers none of so many reads, which show this.
-    fn answers_none(&self, value: &str) -> Result<()> {
+    pub(super) fn answers_none(&self, value: &str) -> Result<()> {
         let (mut client, before) = (self.connect()?, self.reads()?);
         for _ in 0..20 {
             expect_value(&mut client, BALANCE, value)?;
         }
         ensure!(self.reads()? == before, "the standby has answered a read");
         Ok(())
+    }
+}
+
+/// Ends what keeps commits from becoming visible, so that no writer waits for ever.
+pub(super) struct Reset<'a>(pub(super) &'a Server);
+
+impl Drop for Reset<'_> {
+    fn drop(&mut self) {
+        _ = self.0.set("synchronous_standby_names", "");
     }
 }
 
@@ -120,6 +147,13 @@ fn what_goes_to_a_replica(version: Version) -> Result<()> {
         ensure!(stand.reads()? > before, "not at the standby");
         Ok(())
     })?;
+    // The console and the metrics name it.
+    let login = crate::support::Login { database: "pgbouncer", ..stand.database.login() };
+    let pools = RawClient::login(stand.freshet.address, login)?.query("show pools")?;
+    let pool = format!("{}@{}", stand.database.name, stand.address_of_standby()).into_bytes();
+    ensure!(pools.iter().any(|row| row.tag == b'D' && row.columns().first() == Some(&Some(pool.clone()))), "{pools:?}");
+    let (_, metrics) = crate::support::get(stand.freshet.http, "/metrics")?;
+    ensure!(metrics.contains("freshet_replica_reads_total{"), "{metrics}");
     // These do not go there.
     let before = stand.reads()?;
     expect_value(&mut client, "select pg_is_in_recovery()", "f")?;
@@ -156,11 +190,19 @@ fn a_replica_that_lags(version: Version) -> Result<()> {
 
 fn a_replica_that_delays(version: Version) -> Result<()> {
     let Some(stand) = Stand::new(version)? else { return Ok(()) };
-    stand.standby.set("recovery_min_apply_delay", "2s")?;
     let mut client = stand.connect()?;
-    for v in 1..=3 {
-        client.run(&format!("update account set v = {v} where id = 1"))?;
+    for v in 1..=2 {
+        stand.standby.set("recovery_min_apply_delay", "5min")?;
+        eventually(PATIENCE, || {
+            client.run(&format!("update account set v = {v} where id = 1"))?;
+            let end = stand.database.server.psql("select pg_current_wal_flush_lsn()")?;
+            let delays = format!("select pg_last_wal_receive_lsn() >= '{end}', pg_last_wal_replay_lsn() < '{end}'");
+            eventually(PATIENCE, || Ok(ensure!(stand.standby.psql(&delays)?.starts_with('t'), "not received")))?;
+            ensure!(stand.standby.psql(&delays)? == "t|t", "it does not delay yet");
+            Ok(())
+        })?;
         stand.answers_none(&v.to_string())?;
+        stand.standby.set("recovery_min_apply_delay", "0")?;
         stand.until_read()?;
     }
     Ok(())
@@ -209,8 +251,9 @@ fn a_write_that_only_the_replica_shows(version: Version) -> Result<()> {
         let write = format!("update account set v = {v} where id = 1");
         let is_seen = thread::scope(|scope| {
             let writer = scope.spawn(|| stand.database.run(&write));
+            let reset = Reset(server);
             let is_seen = is_seen_only_at_the_replica(&stand, clients, v);
-            server.set("synchronous_standby_names", "")?;
+            drop(reset);
             writer.join().map_err(|_| anyhow::anyhow!("writing has panicked"))??;
             is_seen
         })?;

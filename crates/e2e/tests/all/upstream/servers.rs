@@ -55,6 +55,8 @@ fn roles_and_trouble_are_shown(version: Version) -> Result<()> {
     let Some(freshet) = start(&upstream, &database, &home)? else { return Ok(()) };
     let primary = [(ROLE, "primary"), (TIMELINE, "1"), (IS_STREAM_SERVER, "yes"), (STATE, "up")];
     shows(&freshet, &database, &database.server, &primary)?;
+    let (_, metrics) = crate::support::get(freshet.http, "/metrics")?;
+    ensure!(!metrics.contains("freshet_replica_reads"), "metrics of what is not switched on");
     let found = [(ROLE, "standby"), (TIMELINE, "1"), (IS_STREAM_SERVER, "no"), (STATE, "up")];
     let before = shows(&freshet, &database, &standby, &found)?;
     database.run("insert into film values (1000, 'new')")?;

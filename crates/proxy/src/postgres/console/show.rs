@@ -9,8 +9,9 @@ use freshet_wire::postgres::table::{Column, Type};
 use super::served::{Instance, Served};
 use super::sockets::{self, Ends};
 use super::{Answer, Rows, VERSION, Wrong, stats};
-use crate::pool::{PoolMode, Shown};
+use crate::pool::{PoolKey, PoolMode, Pools, Shown};
 use crate::postgres::Pg;
+use crate::postgres::pooling::PooledConnection;
 use crate::server::sessions::Link;
 
 const fn text(name: &'static str) -> Column {
@@ -365,6 +366,7 @@ fn pools(instance: Instance<'_>) -> Rows {
         shown.map(|pool| (pg.pool_mode(Some(&pool.key.user)), pool)).collect::<Vec<_>>()
     };
     let shared: Vec<_> = instance.all().flat_map(of).collect();
+    let at_replicas = instance.all().flat_map(pools_to_replicas);
     let mut clients_of = by_pool(&all);
     let sharing = sharing(instance);
     for (_, pool) in &shared {
@@ -389,7 +391,22 @@ fn pools(instance: Instance<'_>) -> Rows {
         row.extend([Some(mode.to_owned()), None]);
         row
     };
-    clients_of.into_iter().map(row).collect()
+    clients_of.into_iter().map(row).chain(at_replicas).collect()
+}
+
+/// The connections to replicas: the database's name has the replica's address behind it, so that databases and users stand there once.
+fn pools_to_replicas(pg: &Arc<Pg>) -> Rows {
+    let of = |(at, pools): (usize, &Arc<Pools<PooledConnection>>)| {
+        let address = pg.servers.address(at);
+        let row = |pool: Shown| {
+            let database = format!("{}@{address}", pool.key.database);
+            let key = Arc::new(PoolKey { database, user: pool.key.user.clone() });
+            let waiting = pool.waiting;
+            shared_pool(pg.pool_mode(Some(&pool.key.user)), &Shown { key, ..pool }, waiting)
+        };
+        pools.shown().into_iter().map(row).collect::<Vec<_>>()
+    };
+    pg.pooling.replicas.iter().enumerate().flat_map(of).collect()
 }
 
 /// The modes of databases and users whose sessions share connections.

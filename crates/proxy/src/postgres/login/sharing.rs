@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{First, Refusal, Upstreams, refused_upstream};
 use crate::postgres::Pg;
-use crate::postgres::pooling::application_settings::Names;
+use crate::postgres::pooling::labels::SetThere;
 use crate::postgres::pooling::remembered::Beginning;
 use crate::postgres::pooling::{Login, NotObtained, obtain};
 
@@ -17,7 +17,7 @@ pub(super) async fn begin(shared: &Arc<Pg>, login: Login) -> Result<Upstreams, R
         shared.pooling.logins.note(&login.key, &login);
         return Ok(Upstreams::Shared(login, Box::new(First { beginning, obtained: None })));
     }
-    match obtain(shared.clone(), login.clone(), Names::default()).await {
+    match obtain(shared.clone(), login.clone(), SetThere::default()).await {
         Ok(obtained) => {
             shared.pooling.logins.note(&login.key, &login);
             let beginning = Beginning::of(&obtained);
@@ -28,8 +28,6 @@ pub(super) async fn begin(shared: &Arc<Pg>, login: Login) -> Result<Upstreams, R
         }
         Err(NotObtained::Connect(error)) => Err(refused_upstream(shared, error, &login.user)),
         Err(error @ NotObtained::WaitTimeout) => Err(Refusal::Say("08P01", error.to_string())),
-        Err(error @ (NotObtained::Invalid | NotObtained::OtherSettings | NotObtained::NameRefused)) => {
-            Err(Refusal::Say("08006", error.to_string()))
-        }
+        Err(error) => Err(Refusal::Say("08006", error.to_string())),
     }
 }

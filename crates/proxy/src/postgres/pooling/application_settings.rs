@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use regex::Regex;
 
 /// Limit of names that a session's statements may say; a session with more keeps its connection.
-const NAMES_MAX: usize = 16;
+pub(crate) const NAMES_MAX: usize = 16;
 /// Limit of the length of a name.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -168,13 +168,16 @@ impl SettingNames {
     }
 }
 
-/// The statements that give names to a connection, as a transaction does that sets them for itself; the last one reads their values. Where the login
-/// has set one, that is not empty.
-pub(crate) fn giving(names: &Names) -> String {
+/// The statements that give names to a connection, as a transaction does that sets them for itself, and what reads their values. Where the login has set
+/// one, that is not empty.
+pub(crate) fn giving(names: &Names) -> (String, String) {
+    if names.is_empty() {
+        return (String::new(), "''".to_owned());
+    }
     let give = |name: &Arc<str>| format!("RESET \"{}\"; ", name.replace('.', "\".\""));
     let read = |name: &Arc<str>| format!("pg_catalog.current_setting('{name}')");
     let (given, read): (String, Vec<_>) = (names.iter().map(give).collect(), names.iter().map(read).collect());
-    format!("{given}SELECT pg_catalog.concat({})", read.join(", "))
+    (given, format!("pg_catalog.concat({})", read.join(", ")))
 }
 
 #[cfg(test)]
@@ -239,10 +242,8 @@ mod tests {
         assert_eq!((names.known().len(), names.note(&boxed(&["c.c"]))), (2, Some(true)));
         let many: Vec<Box<str>> = (0..NAMES_MAX).map(|number| format!("n.n{number}").into()).collect();
         assert_eq!(names.note(&many), None);
-        assert_eq!(
-            giving(names.known()),
-            "RESET \"a\".\"a\"; RESET \"b\".\"b\"; \
-             SELECT pg_catalog.concat(pg_catalog.current_setting('a.a'), pg_catalog.current_setting('b.b'))"
-        );
+        let (given, read) = giving(names.known());
+        assert_eq!(given, "RESET \"a\".\"a\"; RESET \"b\".\"b\"; ");
+        assert_eq!(read, "pg_catalog.concat(pg_catalog.current_setting('a.a'), pg_catalog.current_setting('b.b'))");
     }
 }

@@ -7,7 +7,7 @@ use freshet_sql::Isolation;
 use freshet_types::{CatalogVersion, Nanos, Reason};
 
 use crate::peer::Peer;
-use crate::postgres::pooling::application_settings::Names;
+use crate::postgres::pooling::labels::{Label, SetThere};
 use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::rest_question::Lives;
 use crate::postgres::question::IdleMax;
@@ -15,7 +15,7 @@ use crate::postgres::session::own_statements::OwnStatements;
 use crate::session::context::Context;
 use crate::shared::ServerIdentity;
 
-/// What is known of the settings in force there, which are those of its login.
+/// What is known of the settings in force there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// The context, with the catalogue under which it was asked for.
@@ -26,6 +26,43 @@ pub(crate) struct Facts {
     pub(crate) configured_at: Nanos,
     pub(crate) default_isolation: Option<Isolation>,
     pub(crate) idle_max: IdleMax,
+}
+
+/// How many labels a connection has had of which the facts are remembered.
+const LABELS_MAX: usize = 16;
+
+/// What is known of the settings in force there under labels that it has had before, as of the same configuration.
+#[derive(Debug, Default)]
+pub(crate) struct UnderLabels(Vec<(Label, Facts)>);
+
+impl UnderLabels {
+    /// It has another label from here on.
+    pub(crate) fn note(&mut self, label: Label, facts: Facts) {
+        if facts.context.is_none() {
+            return;
+        }
+        if self.0.len() >= LABELS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((label, facts));
+    }
+
+    /// It has this label from here on.
+    pub(crate) fn take(&mut self, label: &Label) -> Option<Facts> {
+        let mut found = self.0.extract_if(.., |(other, _)| other == label);
+        let found_last = found.by_ref().last();
+        found_last.map(|(_, facts)| facts)
+    }
+
+    /// The server has read its configuration.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Other names of settings of applications are known there.
+    pub(crate) fn forget_named(&mut self) {
+        self.0.iter_mut().for_each(|(_, facts)| facts.named = None);
+    }
 }
 
 /// What does not change from the login to the end.
@@ -49,8 +86,8 @@ pub(crate) struct PooledConnection {
     pub(crate) identity: Option<ServerIdentity>,
     pub(crate) compared: Option<(u64, Result<(), Reason>)>,
     pub(crate) prepared: PreparedThere,
-    /// The names of settings of applications that it knows.
-    pub(crate) names: Names,
+    pub(crate) set: SetThere,
+    pub(crate) under_labels: UnderLabels,
     /// It may have an unnamed statement.
     pub(crate) has_unnamed: bool,
     pub(crate) ready_at: Nanos,
@@ -58,6 +95,24 @@ pub(crate) struct PooledConnection {
 }
 
 impl PooledConnection {
+    /// These settings are in force there from here on.
+    pub(crate) fn note_set(&mut self, set: SetThere) {
+        if self.set.names != set.names {
+            self.facts.named = None;
+            self.under_labels.forget_named();
+        }
+        if self.set.label != set.label {
+            let Facts { configuration, configured_at, .. } = &self.facts;
+            let unknown =
+                Facts { configuration: configuration.clone(), configured_at: *configured_at, ..Facts::default() };
+            let known =
+                self.under_labels.take(&set.label).map(|facts| Facts { configured_at: *configured_at, ..facts });
+            let before = std::mem::replace(&mut self.facts, known.unwrap_or(unknown));
+            self.under_labels.note(self.set.label.clone(), before);
+        }
+        self.set = set;
+    }
+
     /// Takes it to this thread; None if the server has closed it, or has said anything while it was idle.
     pub(crate) fn wake(mut self) -> Option<Self> {
         self.socket.wake().ok()?;

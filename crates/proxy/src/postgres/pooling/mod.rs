@@ -1,13 +1,13 @@
 //! Sessions that share server connections: what belongs to a connection while no session has it, and how a session gets one.
 //!
-//! A connection is shared in the state of its login only: the same settings, no object of a session. Names of settings of applications are all that may
-//! be there beside ([`application_settings`]). [`rest_question`] asks the server whether that
-//! holds. What the session does with its connection is in [`crate::postgres::session`], in `sharing` and `traces`.
+//! A connection is shared without any object of a session. Beside the state of its login it has its label, the settings that sessions have set there
+//! ([`labels`]), and names of settings of applications ([`application_settings`]). [`rest_question`] asks the server what lives there. What the session does with its connection is in [`crate::postgres::session`], in `sharing` and `traces`.
 
 pub(crate) mod application_settings;
 pub(crate) mod cancel;
 mod connection;
 pub(crate) mod entries;
+pub(crate) mod labels;
 mod obtain;
 pub(crate) mod prepared;
 pub(crate) mod remembered;
@@ -15,7 +15,7 @@ pub(crate) mod replica_read;
 pub(crate) mod rest_question;
 pub(crate) mod shown;
 
-pub(crate) use connection::{Facts, Origin, PooledConnection};
+pub(crate) use connection::{Facts, Origin, PooledConnection, UnderLabels};
 pub(crate) use obtain::{Login, NotObtained, Obtained, obtain, obtain_at_once, open_ahead, parameters};
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Pooling {
     /// `servers`: how many servers the upstream has.
     pub(crate) fn new(settings: &PoolSettings, figures: &Arc<PoolFigures>, servers: usize) -> Self {
         let pools = || Arc::new(Pools::new(settings.clone(), figures.clone()));
-        let replicas = if settings.read_replicas && settings.may_share() && servers > 1 { servers } else { 0 };
+        let replicas = if settings.may_read_replicas(servers) { servers } else { 0 };
         Self {
             pools: pools(),
             replicas: std::iter::repeat_with(pools).take(replicas).collect(),

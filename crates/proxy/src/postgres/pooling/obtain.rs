@@ -15,10 +15,10 @@ use tokio::time::timeout;
 use crate::peer::Peer;
 use crate::pool::{Group, Lease, PoolKey, WaitTimeout};
 use crate::postgres::Pg;
-use crate::postgres::pooling::application_settings::{Names, giving};
-use crate::postgres::pooling::connection::{Facts, Origin, PooledConnection};
+use crate::postgres::pooling::connection::{Facts, Origin, PooledConnection, UnderLabels};
+use crate::postgres::pooling::labels::SetThere;
 use crate::postgres::pooling::prepared::PreparedThere;
-use crate::postgres::pooling::rest_question::{self, Lives};
+use crate::postgres::pooling::rest_question::{self, Lives, LoginSettings};
 use crate::postgres::question::Answer;
 use crate::postgres::session::first_question;
 use crate::postgres::session::own_statements::OwnStatements;
@@ -36,8 +36,8 @@ pub(crate) struct Login {
     pub(crate) credentials: Credentials,
     pub(crate) key: Arc<PoolKey>,
     pub(crate) group: Group,
-    /// [`Lives::base`] of the connection that the session began with.
-    pub(crate) base: OnceLock<String>,
+    /// The settings of the connection that the session began with.
+    pub(crate) began: OnceLock<LoginSettings>,
 }
 
 impl Login {
@@ -45,15 +45,19 @@ impl Login {
     pub(crate) fn new(packet: Vec<u8>, (user, database): (String, &str), credentials: Credentials) -> Self {
         let key = Arc::new(PoolKey { database: database.to_owned(), user: user.clone() });
         let group = Group::of(&packet);
-        Self { packet, user, credentials, key, group, base: OnceLock::new() }
+        Self { packet, user, credentials, key, group, began: OnceLock::new() }
     }
 }
 
 impl Login {
+    /// Whether a connection has the login's settings that the session began with.
+    pub(super) fn has_begun_with(&self, origin: &Origin) -> bool {
+        self.began.get().is_some_and(|began| *began == origin.lives.login_settings())
+    }
+
     /// Takes an idle connection to this thread, unless it is of no use: the server has closed it, or it has other settings than the session began with.
     pub(super) fn use_of(&self, connection: PooledConnection) -> Option<PooledConnection> {
-        let fits = self.base.get().is_some_and(|base| *base == connection.origin.lives.base);
-        if fits { connection.wake() } else { None }
+        if self.has_begun_with(&connection.origin) { connection.wake() } else { None }
     }
 }
 
@@ -81,6 +85,8 @@ pub(crate) enum NotObtained {
     OtherSettings,
     #[error("a setting of the application has another value on another connection: connect again")]
     NameRefused,
+    #[error("a setting of the session cannot be set on another connection: connect again")]
+    SettingRefused,
     #[error("the database sent an invalid answer to a login")]
     Invalid,
 }
@@ -97,20 +103,11 @@ impl From<std::io::Error> for NotObtained {
     }
 }
 
-/// An idle connection that knows these names, if there is one and nobody waits.
-pub(crate) fn obtain_at_once(shared: &Pg, login: &Login, names: &Names) -> Option<Obtained> {
-    let group = login.group.with(names);
-    if !names.is_empty() && shared.pooling.pools.must_convert(&login.key, &group) {
-        return None;
-    }
-    // Where there is only a place, it is given back: the connection is opened by `obtain`.
-    while let Some(mut lease) = shared.pooling.pools.try_check_out(&login.key, &group) {
+/// An idle connection where this is set, if there is one and nobody waits.
+pub(crate) fn obtain_at_once(shared: &Pg, login: &Login, set: &SetThere) -> Option<Obtained> {
+    let group = login.group.with(&set.names, &set.label);
+    while let Some(mut lease) = shared.pooling.pools.try_check_out_same(&login.key, &group) {
         let connection = lease.take()?;
-        if connection.names != *names {
-            // `obtain` gives it the others.
-            lease.give_back(connection);
-            return None;
-        }
         if let Some(connection) = login.use_of(connection) {
             return Some(Obtained { lease, connection });
         }
@@ -118,14 +115,14 @@ pub(crate) fn obtain_at_once(shared: &Pg, login: &Login, names: &Names) -> Optio
     None
 }
 
-/// An idle connection or a new one, which knows these names; waits for it if need be. Dropping the future leaves the queue.
-pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, names: Names) -> Result<Obtained, NotObtained> {
+/// An idle connection or a new one, where this is set; waits for it if need be. Dropping the future leaves the queue.
+pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, set: SetThere) -> Result<Obtained, NotObtained> {
     // A client that logs in takes no idle connection: only a login shows whether the server lets its user in now, and with which settings.
-    let is_login = login.base.get().is_none();
-    let group = if is_login { Group::default() } else { login.group.with(&names) };
+    let is_login = login.began.get().is_none();
+    let group = if is_login { Group::default() } else { login.group.with(&set.names, &set.label) };
     let mut lease = shared.pooling.pools.check_out(&login.key, &group).await?;
     if let Some(connection) = lease.take().and_then(|connection| login.use_of(connection))
-        && let Some(connection) = timeout(OPENING_TIMEOUT, give_names(connection, &names)).await.unwrap_or_default()
+        && let Ok(Ok(Some(connection))) = timeout(OPENING_TIMEOUT, change(&shared, connection, &set)).await
     {
         lease.regroup(group);
         return Ok(Obtained { lease, connection });
@@ -134,32 +131,36 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, names: Names) -> 
     lease.regroup(login.group.clone());
     let opened = timeout(OPENING_TIMEOUT, open(&shared, &login, None)).await;
     let connection = opened.unwrap_or(Err(ConnectError::Timeout(OPENING_TIMEOUT).into()))?;
-    if login.base.get().is_some_and(|base| *base != connection.origin.lives.base) {
+    if !is_login && !login.has_begun_with(&connection.origin) {
         return Err(NotObtained::OtherSettings);
     }
-    let named = timeout(OPENING_TIMEOUT, give_names(connection, &names)).await.unwrap_or_default();
-    let connection = named.ok_or(NotObtained::NameRefused)?;
-    lease.regroup(login.group.with(&names));
+    let refused = if set.label.is_empty() { NotObtained::NameRefused } else { NotObtained::SettingRefused };
+    let changed = timeout(OPENING_TIMEOUT, change(&shared, connection, &set)).await;
+    let connection = changed.unwrap_or(Err(ConnectError::Timeout(OPENING_TIMEOUT).into()))?.ok_or(refused)?;
+    lease.regroup(login.group.with(&set.names, &set.label));
     Ok(Obtained { lease, connection })
 }
 
-/// Gives these names to a connection; None if it cannot be used.
-async fn give_names(mut connection: PooledConnection, names: &Names) -> Option<PooledConnection> {
-    if connection.names == *names {
-        return Some(connection);
+/// Sets on a connection what a session has set; None: the server does not set it so.
+async fn change(
+    shared: &Pg,
+    mut connection: PooledConnection,
+    set: &SetThere,
+) -> Result<Option<PooledConnection>, NotObtained> {
+    if connection.set == *set {
+        return Ok(Some(connection));
     }
+    shared.pooling.pools.note_changed();
     let mut peer = Peer::new(connection.socket);
-    frontend::put_query(peer.output.buffer(), giving(names).as_bytes());
-    peer.flush().await.ok()?;
-    let row = read_row(&mut peer).await.ok()??;
-    // A value that no catalogue shows: the login's options, or the server's configuration, give it.
-    if backend::data_row(&row).ok()? != [Some(&b""[..])] {
-        return None;
+    frontend::put_query(peer.output.buffer(), connection.set.change_to(set).as_bytes());
+    peer.flush().await?;
+    let row = read_row(&mut peer).await?;
+    if !row.is_some_and(|row| backend::data_row(&row).is_ok_and(|columns| set.is_shown(&columns))) {
+        return Ok(None);
     }
     connection.socket = peer.into_socket();
-    connection.names = names.clone();
-    connection.facts.named = None;
-    Some(connection)
+    connection.note_set(set.clone());
+    Ok(Some(connection))
 }
 
 /// Opens the connections that pools with clients lack for their minimum.
@@ -210,7 +211,8 @@ pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Resul
         identity,
         compared: None,
         prepared: PreparedThere::default(),
-        names: Names::default(),
+        set: SetThere::default(),
+        under_labels: UnderLabels::default(),
         has_unnamed: false,
         ready_at: shared.clock.now(),
         origin: Arc::new(Origin { greeting: started.greeting.into(), cancel_key: started.cancel_key.into(), lives }),
@@ -240,18 +242,39 @@ async fn read_start(peer: &mut Peer) -> Result<Started, NotObtained> {
 
 /// Reads the answer to one question: its row as a whole frame, if it has not failed.
 async fn read_row(peer: &mut Peer) -> Result<Option<Vec<u8>>, NotObtained> {
-    let mut row = None;
+    let mut answered = Answered::default();
     loop {
         let (tag, body) = peer.receive_message(MESSAGE_BYTES_MAX).await?.ok_or(NotObtained::Invalid)?;
+        if tag == backend::READY {
+            return Ok(answered.row());
+        }
+        answered.note(tag, &body);
+    }
+}
+
+/// The answer to one question, as far as it has come.
+#[derive(Default)]
+struct Answered {
+    row: Option<Vec<u8>>,
+    has_failed: bool,
+}
+
+impl Answered {
+    fn note(&mut self, tag: u8, body: &[u8]) {
         match tag {
             backend::DATA_ROW => {
                 let mut frame = Vec::with_capacity(HEADER_BYTES + body.len());
-                backend::put_message(&mut frame, tag, &body);
-                row = Some(frame);
+                backend::put_message(&mut frame, tag, body);
+                self.row = Some(frame);
             }
-            backend::READY => return Ok(row),
+            backend::ERROR => self.has_failed = true,
             _ => {}
         }
+    }
+
+    /// The last row. An error behind it has undone what its statement did.
+    fn row(self) -> Option<Vec<u8>> {
+        self.row.filter(|_| !self.has_failed)
     }
 }
 
@@ -284,4 +307,24 @@ pub(crate) fn parameters(mut greeting: &[u8]) -> impl Iterator<Item = (&[u8], &[
         Some(message)
     })
     .filter_map(backend::parameter_status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_before_an_error_is_no_answer() {
+        let row = |messages: &[(u8, &[u8])]| {
+            let mut answered = Answered::default();
+            for (tag, body) in messages {
+                answered.note(*tag, body);
+            }
+            answered.row()
+        };
+        let (first, last) = ((backend::DATA_ROW, &b"\0\0"[..]), (backend::DATA_ROW, &b"\0\x01\0\0\0\0"[..]));
+        let error = (backend::ERROR, &b"SFATAL\0\0"[..]);
+        assert_eq!(row(&[first, (backend::NOTICE, b"\0"), last]).unwrap(), b"D\0\0\0\x0a\0\x01\0\0\0\0");
+        assert!(row(&[first, error]).is_none() && row(&[first, error, last]).is_none() && row(&[error]).is_none());
+    }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Prepared {
     entry: Arc<Entry>,
     /// When its `Parse` was sent: see [`super::entries::Entries::tick`].
     at: u64,
-    /// It was prepared amid settings or definitions of one session, and must not stay for others.
+    /// It was prepared or used amid settings or definitions of one session, and must not stay for others.
     is_private: bool,
     used: u64,
 }
@@ -54,6 +54,13 @@ impl PreparedThere {
         }
     }
 
+    /// It is planned, perhaps, amid settings or definitions of one session.
+    pub(crate) fn note_private(&mut self, entry: &Entry) {
+        if let Some(prepared) = self.by_number.get_mut(&entry.number) {
+            prepared.is_private = true;
+        }
+    }
+
     pub(crate) fn insert(&mut self, prepared: Prepared) {
         self.uses += 1;
         self.by_number.insert(prepared.entry.number, Prepared { used: self.uses, ..prepared });
@@ -63,9 +70,9 @@ impl PreparedThere {
         self.by_number.remove(&number)
     }
 
-    /// The one that was used longest ago. `keeps`: not one that settings in force now would prepare in another way.
-    pub(crate) fn oldest(&self, keeps: bool) -> Option<u64> {
-        let all = self.by_number.values().filter(|prepared| !(keeps && prepared.entry.reads_settings));
+    /// The one that was used longest ago, of those that may go.
+    pub(crate) fn oldest(&self, may_go: impl Fn(&Entry) -> bool) -> Option<u64> {
+        let all = self.by_number.values().filter(|prepared| may_go(&prepared.entry));
         all.min_by_key(|prepared| prepared.used).map(|prepared| prepared.entry.number)
     }
 
@@ -78,7 +85,7 @@ impl PreparedThere {
     pub(crate) fn take_above(&mut self, most: usize) -> Vec<Prepared> {
         let mut taken = Vec::new();
         while self.len() > most
-            && let Some(oldest) = self.oldest(false)
+            && let Some(oldest) = self.oldest(|_| true)
         {
             taken.extend(self.remove(oldest));
         }
@@ -107,17 +114,24 @@ mod tests {
     #[test]
     fn the_one_used_longest_ago_is_the_oldest() {
         let entries = Arc::new(Entries::default());
-        let entry = |text: &[u8], reads_settings| entries.intern(text, reads_settings);
+        let entry = |text: &[u8], reads_settings| entries.intern(text, reads_settings, &Arc::default());
         let (a, b, c) = (entry(b"a", false), entry(b"b", true), entry(b"c", false));
         let mut there = PreparedThere::default();
         for (entry, at) in [(&a, 5), (&b, 6), (&c, 7)] {
             there.insert(Prepared::new(entry.clone(), at, false));
         }
         there.note_use(&a);
-        assert_eq!((there.oldest(false), there.oldest(true)), (Some(b.number), Some(c.number)));
+        assert_eq!(
+            (there.oldest(|_| true), there.oldest(|entry| !entry.reads_settings)),
+            (Some(b.number), Some(c.number))
+        );
         assert!(there.has(&a, 5) && !there.has(&a, 6));
         there.insert(Prepared::new(c.clone(), 8, true));
         assert_eq!((there.take_private().len(), there.len(), there.has(&c, 0)), (1, 2, false));
+        let mut used = PreparedThere::default();
+        used.insert(Prepared::new(c.clone(), 8, false));
+        used.note_private(&c);
+        assert_eq!(used.take_private().len(), 1);
         let mut fresh = PreparedThere::default();
         fresh.insert(Prepared::new(a.clone(), 9, false));
         fresh.join(there);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use freshet_cache::Watermark;
 use freshet_net::postgres::ConnectError;
-use freshet_types::{End, Epoch, Lsn, Nanos, Reason, TableId};
+use freshet_types::{End, Epoch, Lsn, Reason, TableId};
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -26,18 +26,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::peer::Peer;
 use crate::pool::Lease;
 use crate::postgres::Pg;
-use crate::postgres::pooling::application_settings::Names;
 use crate::postgres::pooling::cancel::CancelTarget;
+use crate::postgres::pooling::labels::SetThere;
 use crate::postgres::pooling::obtain::{Login, NotObtained, open};
 use crate::postgres::pooling::prepared::PreparedThere;
-use crate::postgres::pooling::{Facts, Origin, PooledConnection};
+use crate::postgres::pooling::shown::{Shown, WAIT_MAX, current, settle};
+use crate::postgres::pooling::{Facts, Origin, PooledConnection, UnderLabels};
 use crate::postgres::session::own_statements::OwnStatements;
-use crate::session::wait_queue::{Wait, WaitFor};
 use crate::shared::servers::{Found, InUse, Route, Trouble, Who};
 use crate::shared::{ServerIdentity, Shared};
 
-/// The longest wait for a floor, for a replica that has reached it, and for a place in its pool.
-pub(super) const WAIT_MAX: Duration = Duration::from_millis(10);
 /// The longest wait for a new connection, and for the server's word after the answer.
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// So much of an answer is gathered before it is forwarded.
@@ -56,12 +54,14 @@ pub(crate) struct Request {
     /// All tables of the statement were published in it.
     pub(crate) epoch: Epoch,
     pub(crate) tables: Vec<TableId>,
+    /// What a replica has shown to the session, and the primary does not show yet.
+    pub(crate) debt: Option<Shown>,
 }
 
 /// What comes of it.
 pub(crate) enum Outcome {
-    /// The next part of the answer, which is complete if there is no reader.
-    Part { frames: Vec<u8>, reader: Option<Box<Reader>> },
+    /// The next part of the answer, which is complete if there is no reader. `at`: the server, by its place in the connection string.
+    Part { frames: Vec<u8>, reader: Option<Box<Reader>>, at: Option<usize> },
     /// Nothing was forwarded: the statement goes to the primary.
     Primary,
     /// The server was lost amid the answer.
@@ -102,10 +102,13 @@ impl Unfit {
 
 /// Reads at a replica.
 pub(crate) async fn read(shared: Arc<Pg>, request: Request) -> Outcome {
-    let deadline = Instant::now() + WAIT_MAX;
-    let Some(floor) = floor(&shared, &request, deadline).await else { return Outcome::Primary };
     let who = (request.login.key.clone(), request.login.group.clone());
-    let Some((in_use, found)) = choose(&shared, &who, floor.lsn, deadline).await else { return Outcome::Primary };
+    let chosen = tokio::select! {
+        biased;
+        chosen = floor_and_server(&shared, &request, &who) => chosen,
+        () = paid(&shared, request.debt.as_ref()) => None,
+    };
+    let Some((in_use, found)) = chosen else { return Outcome::Primary };
     let target = request.target.clone();
     target.take_asked();
     let outcome = tokio::select! {
@@ -115,8 +118,9 @@ pub(crate) async fn read(shared: Arc<Pg>, request: Request) -> Outcome {
     match outcome {
         Ok((frames, reader)) => {
             in_use.note_answered();
+            let at = Some(in_use.at);
             let reader = reader.map(|reader| Box::new(Reader { in_use: Some(in_use), ..reader }));
-            Outcome::Part { frames, reader }
+            Outcome::Part { frames, reader, at }
         }
         Err(unfit) => {
             released(&target).await;
@@ -126,19 +130,45 @@ pub(crate) async fn read(shared: Arc<Pg>, request: Request) -> Outcome {
                 tracing::warn!(user = key.user, database = key.database, "no reads at {server} for now: {unfit:?}");
             }
             // A client that has cancelled its statement does not want it to be run again.
-            if target.take_asked() { Outcome::Part { frames: canceled(), reader: None } } else { Outcome::Primary }
+            if target.take_asked() {
+                Outcome::Part { frames: canceled(), reader: None, at: None }
+            } else {
+                Outcome::Primary
+            }
         }
     }
+}
+
+/// A standby that may answer; None: there is none in time.
+async fn floor_and_server(shared: &Arc<Pg>, request: &Request, who: &Who) -> Option<(InUse, Found)> {
+    // A session in debt would have to wait for the primary, perhaps for long.
+    let is_long = request.debt.is_some() && shared.servers.is_stuck(shared.clock.now());
+    let deadline = Instant::now() + if is_long { STEP_MAX } else { WAIT_MAX };
+    let floor = floor(shared, request, deadline).await?;
+    choose(shared, who, floor.lsn, deadline).await
+}
+
+/// Returns when the primary shows all that a replica has shown to the session.
+async fn paid(shared: &Arc<Pg>, debt: Option<&Shown>) {
+    if let Some(debt) = debt {
+        while !debt.is_void(shared) {
+            if settle(shared.clone(), debt.clone()).await {
+                return;
+            }
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Gives the rest of an answer.
 pub(crate) async fn read_on(mut reader: Box<Reader>) -> Outcome {
     let mut frames = Vec::new();
+    let at = reader.in_use.as_ref().map(|in_use| in_use.at);
     match reader.gather(&mut frames).await {
-        Ok(false) => Outcome::Part { frames, reader: Some(reader) },
+        Ok(false) => Outcome::Part { frames, reader: Some(reader), at },
         Ok(true) => {
             reader.give_back().await;
-            Outcome::Part { frames, reader: None }
+            Outcome::Part { frames, reader: None, at }
         }
         Err(_) => {
             if let Some(in_use) = &reader.in_use {
@@ -159,8 +189,8 @@ fn canceled() -> Vec<u8> {
 
 /// The position that a replica must have replayed; None: it is not known in time.
 async fn floor(shared: &Arc<Pg>, request: &Request, deadline: Instant) -> Option<End> {
-    // A commit that does not become visible would keep the session from the primary.
-    if shared.servers.is_stuck(shared.clock.now()) {
+    // A commit that does not become visible would keep the session from the primary, if nothing does yet.
+    if request.debt.is_none() && shared.servers.is_stuck(shared.clock.now()) {
         return None;
     }
     let written_since = shared.servers.written_since();
@@ -176,16 +206,6 @@ async fn floor(shared: &Arc<Pg>, request: &Request, deadline: Instant) -> Option
         found => found,
     };
     found.ok().filter(|floor| floor.epoch == request.epoch)
-}
-
-/// Returns when the stream has passed a log end that was asked for at `since` or later, or at the deadline.
-pub(super) async fn current(shared: &Arc<Pg>, since: Nanos, deadline: Instant) {
-    let mut wait = Wait::new(&shared.waits, false);
-    let passed = std::future::poll_fn(|cx| {
-        wait.register(WaitFor::Time(since), cx.waker());
-        if shared.cache.is_current_as_of(since) { Poll::Ready(()) } else { Poll::Pending }
-    });
-    let _ = timeout_at(deadline, passed).await;
 }
 
 /// A standby that has replayed this; None: there is none in time.
@@ -317,7 +337,7 @@ impl Reader {
             let opened = timeout(STEP_MAX, open(shared, login, Some(at))).await;
             opened.map_err(|_| Unfit::Broken)?.map_err(|error| Unfit::of(&error))?
         };
-        let has_base = login.base.get().is_some_and(|base| *base == connection.origin.lives.base);
+        let has_begun = login.has_begun_with(&connection.origin);
         let has_settings =
             connection.facts.context.as_ref().is_some_and(|(context, _)| context.settings == request.settings);
         let is_there = connection.identity.as_ref().is_some_and(|there| {
@@ -326,7 +346,7 @@ impl Reader {
         if !is_there {
             return Err(Unfit::Changed);
         }
-        if !(has_base && has_settings) {
+        if !(has_begun && has_settings) {
             return Err(Unfit::OtherSettings);
         }
         let PooledConnection { socket, own, facts, identity, prepared, has_unnamed, origin, .. } = connection;
@@ -416,7 +436,8 @@ impl Reader {
             identity: self.identity,
             compared: None,
             prepared: self.prepared,
-            names: Names::default(), // replicas are not read within transactions that set any
+            set: SetThere::default(), // replicas are not read by sessions that have set anything
+            under_labels: UnderLabels::default(),
             has_unnamed: self.has_unnamed,
             ready_at: self.shared.clock.now(),
             origin: self.origin,

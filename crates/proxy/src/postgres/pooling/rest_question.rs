@@ -23,13 +23,12 @@ pub(crate) const UNASKABLE: &[&str] = &[
     "pg_start_backup",
 ];
 
-/// How code sets a setting of an application, or one whose name is computed, as a pattern of PostgreSQL within quotes. Such a setting is in no list,
-/// and the server process knows its name to its end.
-const SETS_IN_CODE: &str =
-    "set_config\"?\\s*\\(\\s*([^''\\s]|''[^'']*[.])|\\m(re)?set\\s+((local|session)\\s+)?[\"\\w]+\\s*[.]";
+/// How code sets a setting of an application, or one whose name is computed, as a pattern of PostgreSQL within `E''`, which is read alike under every
+/// `standard_conforming_strings`. Such a setting is in no list, and the server process knows its name to its end.
+const SETS_IN_CODE: &str = "set_config\"?\\\\s*\\\\(\\\\s*([^''\\\\s]|''[^'']*[.])|\\\\m(re)?set\\\\s+((local|session)\\\\s+)?[\"\\\\w]+\\\\s*[.]";
 
 /// How code begins a SET whose name follows from elsewhere, where it has EXECUTE.
-const SETS_COMPUTED: &str = "\\m(re)?set\\s+((local|session)\\s+)?(%|''|$)";
+const SETS_COMPUTED: &str = "\\\\m(re)?set\\\\s+((local|session)\\\\s+)?(%|''|$)";
 
 /// The settings that the role and the database give to a login, the strongest first.
 const OF_LOGIN: &str = "FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c \
@@ -48,8 +47,8 @@ pub(crate) fn question() -> String {
     let unaskable = UNASKABLE.join("|");
     format!(
         "WITH s AS MATERIALIZED (SELECT name, setting, source FROM pg_catalog.pg_settings) SELECT \
-         ARRAY(SELECT name OPERATOR(pg_catalog.||) '=' OPERATOR(pg_catalog.||) setting FROM s WHERE source OPERATOR(pg_catalog.=) 'session' \
-         ORDER BY name)::pg_catalog.text, \
+         ARRAY(SELECT name OPERATOR(pg_catalog.||) '=' OPERATOR(pg_catalog.||) pg_catalog.current_setting(name) FROM s \
+         WHERE source OPERATOR(pg_catalog.=) 'session' ORDER BY name)::pg_catalog.text, \
          pg_catalog.concat((SELECT pg_catalog.md5(pg_catalog.string_agg(c, ',' {STRONGEST}, c)) {OF_LOGIN}), \
          (SELECT pg_catalog.md5(pg_catalog.string_agg(name OPERATOR(pg_catalog.||) '=' OPERATOR(pg_catalog.||) setting, ',' ORDER BY name)) FROM s \
          WHERE source OPERATOR(pg_catalog.=) ANY (ARRAY['client','database','user','database user','global']) \
@@ -70,8 +69,8 @@ pub(crate) fn question() -> String {
          CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY[{HARMLESS_EXTENSIONS}])) \
          OR EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['internal','c','sql','plpgsql'])) \
          OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid \
-         AND (p.prosrc OPERATOR(pg_catalog.~*) '({unaskable}|{SETS_IN_CODE})' \
-         OR (p.prosrc OPERATOR(pg_catalog.~*) '\\mexecute\\M' AND p.prosrc OPERATOR(pg_catalog.~*) '{SETS_COMPUTED}') OR p.proconfig::pg_catalog.text OPERATOR(pg_catalog.~) '[.].*=' OR (p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND NOT EXISTS (\
+         AND (p.prosrc OPERATOR(pg_catalog.~*) E'({unaskable}|{SETS_IN_CODE})' \
+         OR (p.prosrc OPERATOR(pg_catalog.~*) E'\\\\mexecute\\\\M' AND p.prosrc OPERATOR(pg_catalog.~*) E'{SETS_COMPUTED}') OR p.proconfig::pg_catalog.text OPERATOR(pg_catalog.~) '[.].*=' OR (p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND NOT EXISTS (\
          SELECT FROM pg_catalog.pg_depend d WHERE d.classid OPERATOR(pg_catalog.=) 1255::pg_catalog.oid \
          AND d.objid OPERATOR(pg_catalog.=) p.oid AND d.deptype OPERATOR(pg_catalog.=) 'e')))) THEN 'code' END), \
          (SELECT pg_catalog.string_agg(CASE WHEN n.has IS NULL THEN 'u' WHEN n.has OPERATOR(pg_catalog.=) n.by_login THEN 'l' \
@@ -86,7 +85,7 @@ pub(crate) fn question() -> String {
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lives {
-    /// `name=value` of each setting that was set since the login.
+    /// `name=value` of each setting that was set since the login, the value as SHOW has it.
     pub(crate) settings: Vec<Arc<str>>,
     /// Changes with the settings of the login, those of applications too, but not of the server's configuration.
     pub(crate) base: String,
@@ -96,6 +95,15 @@ pub(crate) struct Lives {
     pub(crate) objects: String,
     /// See [`super::application_settings::SettingNames::told`].
     pub(crate) names: String,
+}
+
+/// The settings that a login gives.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LoginSettings {
+    /// [`Lives::base`]
+    base: String,
+    /// What code that runs at the login has set.
+    set: Vec<Arc<str>>,
 }
 
 impl Lives {
@@ -112,6 +120,11 @@ impl Lives {
             objects: text(3)?.to_owned(),
             names: text(4)?.to_owned(),
         })
+    }
+
+    /// The settings of the login, if this is what lived there right after it.
+    pub(crate) fn login_settings(&self) -> LoginSettings {
+        LoginSettings { base: self.base.clone(), set: self.settings.clone() }
     }
 
     /// How many shared prepared statements live there.

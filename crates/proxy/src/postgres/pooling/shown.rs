@@ -1,19 +1,24 @@
 //! What replicas have shown to a session, and how it waits until that is visible at the primary.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use freshet_types::{Epoch, Nanos};
 use tokio::time::{Instant, timeout_at};
 
 use crate::postgres::Pg;
-use crate::postgres::pooling::replica_read::{WAIT_MAX, current};
+use crate::session::wait_queue::{Wait, WaitFor};
 use crate::shared::{ServerIdentity, Shared};
 
+/// The longest wait for a floor, for a replica that has reached it, and for a place in its pool.
+pub(super) const WAIT_MAX: Duration = Duration::from_millis(10);
 /// The longest wait until the primary shows what a replica has shown.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
-/// So often a session that waits for it has the primary asked at once. Then the questions that are sent anyway must do.
-const SETTLE_QUESTIONS: usize = 10;
+pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(10);
+/// After a part of it, the session looks again whether a replica may answer.
+pub(crate) const SETTLE_STEP: Duration = Duration::from_millis(100);
+/// So often in each part a session that waits for it has the primary asked at once. Then the questions that are sent anyway must do.
+const SETTLE_QUESTIONS: usize = 5;
 
 /// What was shown, and when: in this epoch, by this time, by replicas of this primary.
 #[derive(Clone, Debug)]
@@ -31,15 +36,19 @@ impl Shown {
 
     /// Whether another server is the primary now: it cannot be known any more.
     pub(crate) fn is_void(&self, shared: &Shared) -> bool {
-        let now = shared.identity();
+        self.is_void_under(shared.identity().as_deref())
+    }
+
+    /// The same, with this primary.
+    pub(crate) fn is_void_under(&self, now: Option<&ServerIdentity>) -> bool {
         let server = |of: &ServerIdentity| (of.system_id.clone(), of.postmaster_start.clone());
-        now.is_some() && now.as_deref().map(server) != self.primary.as_deref().map(server)
+        now.is_some() && now.map(server) != self.primary.as_deref().map(server)
     }
 }
 
-/// Whether everything that replicas have shown becomes visible at the primary in time; false also if that cannot be known.
+/// Whether everything that replicas have shown becomes visible at the primary within [`SETTLE_STEP`]; false also if that cannot be known.
 pub(crate) async fn settle(shared: Arc<Pg>, shown: Shown) -> bool {
-    let deadline = Instant::now() + SETTLE_MAX;
+    let deadline = Instant::now() + SETTLE_STEP;
     shared.want_log_end_since(shown.since);
     current(&shared, shown.since, Instant::now() + WAIT_MAX).await;
     shared.servers.note_visible(shared.cache.visible_end(), shared.clock.now());
@@ -60,4 +69,14 @@ pub(crate) async fn settle(shared: Arc<Pg>, shown: Shown) -> bool {
         }
         let _ = timeout_at(deadline, next).await;
     }
+}
+
+/// Returns when the stream has passed a log end that was asked for at `since` or later, or at the deadline.
+pub(super) async fn current(shared: &Arc<Pg>, since: Nanos, deadline: Instant) {
+    let mut wait = Wait::new(&shared.waits, false);
+    let passed = std::future::poll_fn(|cx| {
+        wait.register(WaitFor::Time(since), cx.waker());
+        if shared.cache.is_current_as_of(since) { Poll::Ready(()) } else { Poll::Pending }
+    });
+    let _ = timeout_at(deadline, passed).await;
 }

@@ -1,6 +1,7 @@
 //! What a session has of its reads at replicas: see [`super::replica`].
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use freshet_types::{Epoch, Reason};
 
@@ -29,6 +30,8 @@ pub(super) struct AtReplica {
     pub(super) current: Option<Box<Current>>,
     /// What a replica has shown, which may not be visible at the primary.
     pub(super) debt: Option<Shown>,
+    /// Since when the message at the start of the input waits for that.
+    pub(super) waits_since: Option<Instant>,
     /// No replica could answer the statement: it goes to the primary.
     pub(super) is_refused: bool,
 }

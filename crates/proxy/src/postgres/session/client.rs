@@ -93,7 +93,7 @@ impl Session {
             if self.waits_for_message(head) || self.step(head) == Step::Wait {
                 break;
             }
-            self.waiting.looked();
+            self.note_handled();
         }
     }
 

@@ -38,6 +38,8 @@ pub(super) struct ClientSide {
     socket: Peer,
     /// Bytes of the current message that pass without being parsed.
     rest: usize,
+    /// They are dropped: the message has its answer.
+    is_dropped: bool,
     /// The text of that message, as far as it was read.
     long_text: Option<LongText>,
     batch: OpenBatch,
@@ -54,6 +56,7 @@ impl ClientSide {
         Self {
             socket,
             rest: 0,
+            is_dropped: false,
             long_text: None,
             batch: OpenBatch::None,
             ends_by_itself: false,
@@ -131,6 +134,14 @@ impl ClientSide {
         self.rest = bytes;
     }
 
+    /// The message at the start of the input is dropped, as far as it has come and what is still to come of it.
+    pub(super) fn drop_message(&mut self, bytes: usize) {
+        let received = bytes.min(self.received().len());
+        self.consume(received);
+        self.rest = bytes - received;
+        self.is_dropped = self.rest > 0;
+    }
+
     /// The text of the message at the start of the input passes in pieces.
     pub(super) fn expect_long_text(&mut self, text: Option<LongText>) {
         self.long_text = text;
@@ -142,12 +153,13 @@ impl ClientSide {
         let bytes = input.get(..self.rest).unwrap_or(input);
         let count = bytes.len();
         let shows = self.long_text.as_mut().map(|text| text.read(bytes)).unwrap_or_default();
-        if self.batch != OpenBatch::Skipped {
+        if self.batch != OpenBatch::Skipped && !self.is_dropped {
             server.put(bytes);
         }
         self.socket.input.consume(count);
         self.rest -= count;
         if self.rest == 0 {
+            self.is_dropped = false;
             self.long_text = None;
         }
         (count, shows)

@@ -1,5 +1,5 @@
 //! Texts that are too long to be looked at as a whole, or not of this encoding: whether they may define anything, by the first word of each statement,
-//! and whether they may set a setting of an application.
+//! whether they may set a setting of an application, and whether they name what the server cannot be asked for.
 //!
 //! They are not split into tokens, so that what stands behind a semicolon in a literal too. As with other queries that are too long,
 //! SELECT INTO does not.
@@ -10,6 +10,7 @@ use freshet_wire::postgres::frame::HEADER_BYTES;
 use crate::postgres::pooling::application_settings::names_in;
 use crate::postgres::session::Session;
 use crate::postgres::session::unit::Unit;
+use crate::statement::registry::unaskable;
 
 /// Statements that may change the catalogue begin with one of these. What cannot stand in a transaction that others belong to is none of them.
 const DEFINING: [&[u8]; 11] =
@@ -30,8 +31,12 @@ pub(crate) struct LongText {
     word: Option<Vec<u8>>,
     /// It is prepared, not run.
     prepared: bool,
-    /// What has come last, without repeated spaces; None: it has shown that it sets something, or that does not matter.
+    /// What has come last, without repeated spaces; None: that does not matter.
     last: Option<String>,
+    /// It has shown that it sets something.
+    sets: bool,
+    /// It has shown this.
+    unaskable: Option<&'static str>,
     /// It has shown that it defines something.
     defines: bool,
 }
@@ -45,6 +50,8 @@ pub(crate) struct Shows {
     pub(super) prepares: bool,
     /// It may set a setting of an application.
     pub(super) sets: bool,
+    /// It names this, which the server cannot be asked for.
+    pub(super) unaskable: Option<&'static str>,
 }
 
 impl LongText {
@@ -55,7 +62,9 @@ impl LongText {
             names: 0,
             word: Some(Vec::new()),
             prepared: false,
-            last: shares.then(String::new),
+            last: shares.then(|| String::from(";")),
+            sets: false,
+            unaskable: None,
             defines: false,
         }
     }
@@ -67,32 +76,33 @@ impl LongText {
 
     /// What the next piece shows.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Shows {
-        let sets = self.sets(bytes.get(self.header..).unwrap_or_default());
+        let (sets, unaskable) = self.leaves(bytes.get(self.header..).unwrap_or_default());
         let defines = !self.defines && bytes.iter().any(|byte| self.defines_at(*byte));
         self.defines |= defines;
-        Shows { defines, prepares: defines && self.prepared, sets }
+        Shows { defines, prepares: defines && self.prepared, sets, unaskable }
     }
 
-    /// Whether the text, as far as it has come, may set a setting of an application, for the first time. What comes before the text is looked at, too.
-    fn sets(&mut self, bytes: &[u8]) -> bool {
-        let Some(last) = &mut self.last else { return false };
+    /// Whether the text, as far as it has come, may set a setting of an application, and what else it may leave, each for the first time. What comes
+    /// before the text is looked at, too.
+    fn leaves(&mut self, bytes: &[u8]) -> (bool, Option<&'static str>) {
+        let Some(last) = &mut self.last else { return (false, None) };
         for part in String::from_utf8_lossy(bytes).split_inclusive(|letter: char| letter.is_ascii_whitespace()) {
             if !(part.trim_ascii().is_empty() && last.ends_with(|letter: char| letter.is_ascii_whitespace())) {
                 last.push_str(part);
             }
         }
+        let unaskable = unaskable(last).filter(|found| self.unaskable.is_none_or(|before| before != *found));
+        self.unaskable = unaskable.or(self.unaskable);
         // A text that ends in SET may go on.
         let whole = last.trim_end_matches('\0').trim_end();
-        if names_in(whole).is_none_or(|names| !names.is_empty()) {
-            self.last = None;
-            return true;
-        }
+        let sets = !self.sets && names_in(whole).is_none_or(|names| !names.is_empty());
+        self.sets |= sets;
         let start = last.len().saturating_sub(CARRIED_BYTES);
         let start = (start..last.len()).find(|at| last.is_char_boundary(*at)).unwrap_or_default();
         // Behind a quote, comments may be none.
         let quote = if last.drain(..start).any(|letter| matches!(letter, '\'' | '"' | '$')) { "' " } else { "" };
         last.insert_str(0, quote);
-        false
+        (sets, unaskable)
     }
 
     fn defines_at(&mut self, byte: u8) -> bool {
@@ -136,9 +146,7 @@ impl LongText {
 impl Session {
     /// What the current message's text shows.
     pub(crate) fn text_shows(&mut self, shows: Shows) {
-        if shows.sets {
-            self.note_unread_setting();
-        }
+        self.text_leaves((shows.sets, shows.unaskable));
         if shows.prepares {
             self.server.statements.note_unread_definition();
         } else if shows.defines && self.is_looked_for(Defines::Told) {
@@ -151,7 +159,17 @@ impl Session {
 
     /// A text passes whose statement is not known.
     pub(super) fn note_unread_text(&mut self, text: &[u8]) {
-        if self.server.sharing.is_some() && LongText::query(true).sets(text) {
+        if self.server.sharing.is_some() {
+            let leaves = LongText::query(true).leaves(text);
+            self.text_leaves(leaves);
+        }
+    }
+
+    fn text_leaves(&mut self, (sets, unaskable): (bool, Option<&'static str>)) {
+        if let (Some(name), Some(sharing)) = (unaskable, &mut self.server.sharing) {
+            sharing.traces.note_unaskable(name, &self.shared.pooling.reads_sequences);
+        }
+        if sets {
             self.note_unread_setting();
         }
     }
@@ -222,6 +240,30 @@ mod tests {
         ] {
             assert!(defines(text), "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_server_cannot_be_asked_for_is_found_in_pieces() {
+        let shows = |message: &[u8], mut long: LongText, size: usize| -> Vec<&str> {
+            message.chunks(size).filter_map(|piece| long.read(piece).unaskable).collect()
+        };
+        for size in [1, 2, 7, 1000] {
+            for (text, found) in [
+                (&b"load 'auto_explain'"[..], &["load"][..]),
+                (b"select 'M\xfcller'; select setseed(0.5), currval('s')", &["setseed", "currval"]),
+                (b"insert into t values ('a load of words, no \xfcberload')", &[]),
+            ] {
+                let query = [b"Qaaaa", text, b"\0"].concat();
+                let found = if size == 1000 { &found[found.len().saturating_sub(1)..] } else { found };
+                assert_eq!(shows(&query, LongText::query(true), size), found, "in pieces of {size}");
+                let parse = [b"Paaaaname\0", text, b"\0\0\0"].concat();
+                assert_eq!(shows(&parse, LongText::parse(true), size), found, "prepared, in pieces of {size}");
+            }
+        }
+        assert!(
+            shows(b"Qaaaaload 'auto_explain'\0", LongText::query(false), 7).is_empty(),
+            "without shared connections"
+        );
     }
 
     #[test]

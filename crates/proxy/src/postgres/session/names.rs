@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rapidhash::quality::RandomState;
 
 use crate::postgres::pooling::entries::Entry;
+use crate::postgres::pooling::labels::Label;
 
 /// Names of a session that are remembered; statements with further ones keep the connection.
 const NAMES_MAX: usize = 10_000;
@@ -63,6 +64,11 @@ impl Names {
             Some(kind) => self.by_name.insert(name.into(), kind),
             None => self.by_name.remove(name),
         }
+    }
+
+    /// Whether there is one that is prepared under other settings.
+    pub(crate) fn has_misfit(&self, settings: &Label) -> bool {
+        self.all_shared().any(|(_, defined)| defined.entry.settings != *settings)
     }
 
     /// Whether another name can be remembered, and the client can have no statement of that name unseen.

@@ -29,7 +29,8 @@ impl Session {
     /// Reports whether the pause has reached this session: it has nothing to finish.
     pub(crate) fn park(&mut self) {
         if self.link.is_paused() {
-            let rests = self.is_between_statements_of_a_pause() && self.is_idle();
+            let has_questions = self.server.sharing.as_ref().is_some_and(|sharing| sharing.has_questions());
+            let rests = self.is_between_statements_of_a_pause() && self.is_idle() && !has_questions;
             self.link.set_parked(rests);
         }
     }

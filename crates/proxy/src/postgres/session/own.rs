@@ -101,7 +101,7 @@ impl Session {
             .transaction
             .block_mut()
             .is_some_and(|block| block.take_unseen_query(statement.map(|statement| &**statement)));
-        let lists_prepared = statement.is_some_and(|statement| statement.of_prepared == OfPrepared::Lists);
+        let lists_prepared = statement.is_some_and(|statement| statement.says.of_prepared == OfPrepared::Lists);
         let shows_names = self.shows_names(statement);
         let to_prepare_ahead = self.to_prepare_ahead(statement);
         if !lacks_query && !lists_prepared && !shows_names && to_prepare_ahead.is_empty() {

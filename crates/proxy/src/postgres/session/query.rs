@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use freshet_cache::Entry;
-use freshet_sql::{Defines, Effect};
+use freshet_sql::{Admin, Defines, Effect};
 use freshet_types::Reason;
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::{HEADER_BYTES, Header};
@@ -76,12 +76,7 @@ impl Session {
             }
         };
         if let Some(admin) = &statement.admin {
-            self.client.set_trace(None);
-            let step = self.answer_admin(admin, true);
-            if step == Step::Done {
-                backend::put_ready(self.client.output(), self.transaction.status());
-            }
-            return step;
+            return self.answer_admin_query(admin);
         }
         if let Some(step) = self.refuse_by_rule(&statement) {
             return step;
@@ -94,7 +89,11 @@ impl Session {
                 Decision::Fill(()) => {}
             }
         }
-        if !self.get_connection() || (statement.of_prepared != OfPrepared::Nothing && self.awaits_names(false)) {
+        let messages = Messages { bytes: message, parse: None };
+        if self.begin_read_in_debt(&statement, execution, &messages, (&allowed, bypass.as_ref()))
+            || !self.get_connection()
+            || (statement.says.of_prepared != OfPrepared::Nothing && self.awaits_names(false))
+        {
             return Step::Wait;
         }
         let nature = self.nature(Some(&statement));
@@ -115,13 +114,21 @@ impl Session {
                 Err(reason) => reason,
             },
         };
-        let messages = Messages { bytes: message, parse: None };
         if self.begin_replica_read(&statement, execution, &messages, &reason)
             || self.begin_to_make_way(Some(&statement), text)
         {
             return Step::Wait;
         }
         self.pass_query(message, Some(&statement), &nature, &reason)
+    }
+
+    fn answer_admin_query(&mut self, admin: &Result<Admin, String>) -> Step {
+        self.client.set_trace(None);
+        let step = self.answer_admin(admin, true);
+        if step == Step::Done {
+            backend::put_ready(self.client.output(), self.transaction.status());
+        }
+        step
     }
 
     /// Begins a fill, unless the statement is never cached.

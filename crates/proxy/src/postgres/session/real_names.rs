@@ -41,7 +41,7 @@ fn drops_all(statement: &Statement) -> bool {
 impl Session {
     /// Whether a statement that passes may name the session's prepared statements, or list them.
     pub(super) fn shows_names(&self, statement: Option<&Arc<Statement>>) -> bool {
-        let Some(statement) = statement.filter(|statement| statement.of_prepared != OfPrepared::Nothing) else {
+        let Some(statement) = statement.filter(|statement| statement.says.of_prepared != OfPrepared::Nothing) else {
             return false;
         };
         // In a failed transaction nothing can be prepared, and the statement fails.
@@ -51,7 +51,7 @@ impl Session {
 
     /// Prepares them under their names. The list shows nothing else.
     pub(super) fn make_names_real(&mut self, statement: &Statement) {
-        let lists = statement.of_prepared == OfPrepared::Lists;
+        let lists = statement.says.of_prepared == OfPrepared::Lists;
         self.close_superfluous();
         let Some(sharing) = &mut self.server.sharing else { return };
         let is_named = |(name, _): &(&[u8], &Defined)| lists || may_name(statement, name);

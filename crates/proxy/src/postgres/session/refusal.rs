@@ -28,6 +28,12 @@ impl Session {
         if statements.iter().any(|statement| self.is_refused(statement)) {
             return Some(Err(Reason::Refused));
         }
+        if let [statement] = statements
+            && self.may_read_in_debt(statement)
+            && let Some(reason) = self.misses_in_debt(statement)
+        {
+            return Some(Err(reason)); // a replica may answer it
+        }
         (!self.get_connection() || self.awaits_names(false)).then_some(Ok(Step::Wait))
     }
 

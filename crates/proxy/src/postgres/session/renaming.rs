@@ -9,11 +9,12 @@
 //! What was sent counts as done, and is taken back if the server has skipped it ([`super::renamed`]). So a message that names a statement waits while
 //! an earlier unit may still fail.
 //!
-//! **Settings.** The server reads a constant when it prepares the statement, and everything else again when settings or definitions have changed. So a
-//! statement with constants is prepared amid the settings of the login only: before the session may change them, if its connection does not have it
-//! ([`Session::prepare_ahead`]). The types of parameters are found once, too, by what names mean then. So a statement that the client itself prepares amid
-//! other settings keeps its own name, and with it the connection. What is prepared amid other settings or in a transaction with DDL does not stay on the
-//! connection.
+//! **Settings.** The server reads a constant when it prepares the statement, and everything else again when settings or definitions have changed. So an
+//! entry belongs to the settings under which it is prepared ([`crate::postgres::pooling::labels`]), and a session keeps its connection while it has a
+//! statement of other settings than its own. A statement with constants is prepared before the session may change them, if its connection does not have
+//! it ([`Session::prepare_ahead`]). The types of parameters are found once, too, by what names mean then. So a statement that the client itself prepares
+//! amid settings that are not known keeps its own name, and with it the connection. What is prepared so, or in a transaction with DDL, does not stay on
+//! the connection.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use crate::postgres::session::names::{Defined, Name};
 use crate::postgres::session::renamed::{Renamed, Undo};
 use crate::postgres::session::server_connection::ServerConnection;
 use crate::postgres::session::sharing::Sharing;
-use crate::postgres::session::traces::Amid;
+use crate::postgres::session::traces::{Amid, Traces};
 use crate::postgres::session::unit::{Ask, ClientUnit, NAMES_MAX, Unit};
 use crate::statement::registry::Statement;
 
@@ -54,8 +55,8 @@ fn reads_settings(statement: &Statement) -> bool {
 }
 
 /// Whether a statement that is prepared now must not stay for other sessions.
-fn is_private(amid: Amid) -> bool {
-    amid != Amid::Login
+fn is_private(entry: &Entry, traces: &Traces) -> bool {
+    traces.amid() != Amid::Label || entry.settings != *traces.of_preparing()
 }
 
 /// A message that is sent in a unit.
@@ -123,13 +124,19 @@ impl Session {
         }
         let statement = self.statement(parse.query, parse.types).ok()?;
         let reads_settings = reads_settings(&statement);
-        Some(self.shared.pooling.entries.intern(frontend::behind_name(bytes, &parse), reads_settings))
+        Some(self.shared.pooling.entries.intern(
+            frontend::behind_name(bytes, &parse),
+            reads_settings,
+            sharing.traces.of_preparing(),
+        ))
     }
 
     /// Whether a message that names a statement must wait, since an earlier unit may change what there is. `is_within`: it belongs to the last unit.
     pub(super) fn awaits_names(&mut self, is_within: bool) -> bool {
-        if self.server.sharing.is_none() {
-            return false;
+        let Some(sharing) = &self.server.sharing else { return false };
+        // Otherwise what it prepares would be private.
+        if sharing.traces.awaits_settings() {
+            return true;
         }
         let earlier = self.pipeline.client_units().count().saturating_sub(usize::from(is_within));
         let is_uncertain =
@@ -179,7 +186,8 @@ impl Session {
         frontend::put_parse_again(out, &entry.name, &entry.definition);
         frontend::put_sync(out);
         let at = self.shared.pooling.entries.tick();
-        sharing.prepared.insert(Prepared::new(entry.clone(), at, is_private(sharing.traces.amid())));
+        let is_private = is_private(entry, &sharing.traces);
+        sharing.prepared.insert(Prepared::new(entry.clone(), at, is_private));
         self.pipeline.push_own(Ask::Prepare { entry: entry.number });
     }
 
@@ -195,11 +203,22 @@ impl Session {
         let (_, name) = frontend::statement_name(messages)?;
         let defined = self.server.sharing.as_ref()?.names.shared(name)?.clone();
         self.prepare_ahead(&defined);
+        self.server.sharing.as_mut()?.note_use(&defined.entry);
         let head = frame::header(messages).ok()??;
         let mut renamed = Vec::with_capacity(messages.len() + defined.entry.name.len());
         let sent = frontend::put_renamed(&mut renamed, head, messages, &defined.entry.name)?;
         renamed.extend_from_slice(messages.get(sent..)?);
         Some(renamed)
+    }
+}
+
+impl Sharing {
+    /// A statement is used, and perhaps planned: text of numbers in constants depends on settings then, and the plan stays.
+    fn note_use(&mut self, entry: &Entry) {
+        self.prepared.note_use(entry);
+        if is_private(entry, &self.traces) {
+            self.prepared.note_private(entry);
+        }
     }
 }
 
@@ -230,7 +249,7 @@ impl Sending<'_> {
                     self.put_parse(&entry);
                     self.unit.change_by_own(Undo::Prepared(entry.number, None));
                 }
-                self.sharing.prepared.note_use(&entry);
+                self.sharing.note_use(&entry);
                 frontend::put_renamed(self.out, head, bytes, &entry.name)
             }
         }
@@ -267,15 +286,23 @@ impl Sending<'_> {
     /// Makes room for a statement, and closes what the connection has under its name.
     fn prepare(&mut self, entry: &Entry) {
         let before = self.sharing.prepared.remove(entry.number);
-        let keeps = self.sharing.traces.amid() == Amid::Constants;
         while self.sharing.prepared.len() >= self.prepared_max
-            && let Some(oldest) = self.sharing.prepared.oldest(keeps)
+            && let Some(oldest) = self.oldest()
             && let Some(other) = self.sharing.prepared.remove(oldest)
         {
             let name = other.entry().name.clone();
             self.close_ahead(&name, Undo::Prepared(oldest, Some(other)));
         }
         self.close_ahead(&entry.name, Undo::Prepared(entry.number, before));
+    }
+
+    /// The one to make room; not one of the session's that it would prepare in another way now.
+    fn oldest(&self) -> Option<u64> {
+        let Sharing { traces, names, prepared, .. } = &*self.sharing;
+        let is_amid_others = traces.amid() == Amid::Constants;
+        let has_misfit = names.has_misfit(traces.of_preparing());
+        let is_misfit = |entry: &Entry| has_misfit && entry.settings != *traces.of_preparing();
+        prepared.oldest(|entry| !(is_amid_others && entry.reads_settings || is_misfit(entry)))
     }
 
     fn close_ahead(&mut self, name: &[u8], undo: Undo) {
@@ -287,7 +314,7 @@ impl Sending<'_> {
     fn put_parse(&mut self, entry: &Arc<Entry>) -> u64 {
         frontend::put_parse_again(self.out, &entry.name, &entry.definition);
         let at = self.entries.tick();
-        let is_private = is_private(self.sharing.traces.amid());
+        let is_private = is_private(entry, &self.sharing.traces);
         self.sharing.prepared.insert(Prepared::new(entry.clone(), at, is_private));
         at
     }

@@ -4,26 +4,30 @@
 //! message, as while it waits for the answer to the first part of a batch. How the answer is proven is in [`crate::postgres::pooling::replica_read`].
 //!
 //! What a replica has shown may not be visible at the primary yet: the primary writes a commit to its log before its snapshots show it. So the session
-//! reads nothing at the primary until everything is visible there that was in the log then (`shared/servers/settled.rs`). Only published tables
-//! are read at replicas, since the change stream tells of their commits alone.
+//! reads nothing at the primary until everything is visible there that was in the log then (`shared/servers/settled.rs`): it is in debt. Meanwhile it may
+//! read at replicas that have replayed at least that much. Only published tables are read at replicas, since the change stream tells of their commits
+//! alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
 
 use freshet_types::{Reason, TableId};
-use freshet_wire::postgres::frame::{self, Header};
+use freshet_wire::postgres::frame;
 use freshet_wire::postgres::{backend, frontend};
 
 use crate::postgres::pooling::replica_read::{self, Outcome, Reader, Request};
-use crate::postgres::pooling::shown::{self, Shown};
+use crate::postgres::pooling::shown::{self, SETTLE_MAX, SETTLE_STEP, Shown};
 use crate::postgres::session::at_replica::Current;
 use crate::postgres::session::batch::{Group, ends_with_flush};
 use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::execution::{Execution, parameters};
+use crate::postgres::session::plan::Allowed;
 use crate::postgres::session::sharing::Awaited;
 use crate::postgres::session::tending::Tended;
 use crate::postgres::session::unit::{ClientUnit, Kind};
 use crate::postgres::session::{Known, Session};
+use crate::rules::Caching;
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::statement::registry::{OfPrepared, Statement};
 
@@ -48,11 +52,18 @@ impl Session {
         }
         let Some(sharing) = &mut self.server.sharing else { return false };
         let is_free = sharing.awaited.is_none() && sharing.arrived.is_none();
-        if std::mem::take(&mut sharing.replica.is_refused) || !may_go(reason) || !is_free {
+        let is_asked = std::mem::take(&mut sharing.replica.is_refused) || !sharing.traces.has_no_label();
+        if is_asked || !may_go(reason) || !is_free {
             return false;
         }
-        let (primary, epoch) = (self.shared.identity(), self.shared.cache.epoch());
-        let Some(epoch) = epoch else { return false };
+        let debt = sharing.replica.debt.clone();
+        // In this order, since another epoch may have another primary: it must still be the same behind the answer.
+        let Some(epoch) = self.shared.cache.epoch() else { return false };
+        let primary = self.shared.identity();
+        let is_of_debt = |debt: &Shown| primary.is_some() && !debt.is_void_under(primary.as_deref());
+        if debt.as_ref().is_some_and(|debt| !is_of_debt(debt)) {
+            return false;
+        }
         let Some((settings, tables)) = self.fits_replica(statement, execution) else { return false };
         if !self.leave_connection() {
             return false;
@@ -67,6 +78,7 @@ impl Session {
             settings,
             epoch,
             tables,
+            debt,
         };
         let now = self.shared.clock.now();
         let mut unit = ClientUnit::new(Kind::Query, true);
@@ -102,16 +114,66 @@ impl Session {
         let Ok(statement) = self.known_statement(freshet_sql::without_outer_comments(parse.query), parse.types) else {
             return false;
         };
+        if self.has_debt() && !self.may_read_in_debt(&statement) {
+            return false;
+        }
         let (tail, describe, rows_max) = (group.bind.tail, group.kept_with(), group.rows_max);
         let execution = Execution::Bound { statement: &statement, tail, describe, rows_max };
         let messages = Messages { bytes: messages, parse: Some(parse_message) };
         self.begin_replica_read(&statement, execution, &messages, reason)
     }
 
+    /// The same for a session that may not read at the primary yet, before it waits for that.
+    pub(super) fn begin_read_in_debt(
+        &mut self,
+        statement: &Arc<Statement>,
+        execution: Execution<'_>,
+        messages: &Messages<'_>,
+        (allowed, bypass): (&Allowed, Option<&Reason>),
+    ) -> bool {
+        match allowed {
+            _ if !self.may_read_in_debt(statement) => false,
+            Allowed::Cache { .. } => match bypass.cloned().or_else(|| self.misses_in_debt(statement)) {
+                Some(reason) => self.begin_replica_read(statement, execution, messages, &reason),
+                None => false,
+            },
+            Allowed::Ask if self.only_reads(statement) => {
+                self.ask_context();
+                true
+            }
+            Allowed::Ask | Allowed::Pass(_) => false,
+        }
+    }
+
+    /// Whether the session may not read at the primary yet, and the statement, which may use the cache, may be read at a replica meanwhile.
+    pub(super) fn may_read_in_debt(&self, statement: &Arc<Statement>) -> bool {
+        self.has_debt() && self.nature(Some(statement)).refusal.is_none() && !self.is_refused(statement)
+    }
+
+    /// Why a session in debt does not fill the cache with an answer that it lacks; None: it waits for the primary to do so.
+    pub(super) fn misses_in_debt(&self, statement: &Statement) -> Option<Reason> {
+        let (caching, _) = self.shared.rules.caching(statement.subject(), &self.server.who());
+        if caching == Caching::Never {
+            return Some(Reason::Rule);
+        }
+        if statement.query.is_disabled() {
+            return Some(Reason::Disabled);
+        }
+        let waits_since = self.server.sharing.as_ref().and_then(|sharing| sharing.replica.waits_since);
+        let has_waited = waits_since.is_some_and(|since| since.elapsed() >= SETTLE_STEP);
+        (has_waited || self.shared.servers.is_stuck(self.shared.clock.now())).then_some(Reason::Watermark)
+    }
+
+    /// Whether a replica has shown to the session what may not be visible at the primary.
+    pub(super) fn has_debt(&self) -> bool {
+        let debt = self.server.sharing.as_ref().and_then(|sharing| sharing.replica.debt.as_ref());
+        debt.is_some_and(|shown| !shown.has_settled(&self.shared))
+    }
+
     /// The number of the session's settings, and the statement's tables, if a replica may answer it in the session's state.
     fn fits_replica(&mut self, statement: &Statement, execution: Execution<'_>) -> Option<(u32, Vec<TableId>)> {
         let is_outside = self.transaction.is_idle() && self.transaction.block().is_none() && self.is_idle();
-        let reads = statement.of_prepared == OfPrepared::Nothing && self.only_reads(statement);
+        let reads = statement.says.of_prepared == OfPrepared::Nothing && self.only_reads(statement);
         if !is_outside || !reads || self.client.ends_by_itself() || self.hides(&statement.query) {
             return None;
         }
@@ -129,6 +191,7 @@ impl Session {
         let read_set = statement.query.resolve(&catalog, context).read_set.ok()?;
         // Values of parameters may be clock readings, and servers' clocks differ.
         read_set.bind(&parameters(statement, execution).ok()?, context.client).ok()?;
+        statement.query.template.refuse_declared(&catalog, &statement.types).ok()?;
         let tables = &read_set.tables;
         if tables.is_empty() || self.shared.cool_off.load().hold_any(tables) {
             return None;
@@ -145,9 +208,10 @@ impl Session {
         let Some(sharing) = &mut self.server.sharing else { return true };
         let Some(shown) = &sharing.replica.debt else { return true };
         if shown.has_settled(&self.shared) {
-            sharing.replica.debt = None;
+            (sharing.replica.debt, sharing.replica.waits_since) = (None, None);
             return true;
         }
+        sharing.replica.waits_since.get_or_insert_with(Instant::now);
         if sharing.awaited.is_none() && sharing.arrived.is_none() {
             let settling = shown::settle(self.shared.clone(), shown.clone());
             sharing.awaited = Some(Awaited::Primary(Box::pin(settling)));
@@ -159,12 +223,17 @@ impl Session {
     pub(super) fn note_settled(&mut self, is_settled: bool) -> Tended {
         let Some(sharing) = &mut self.server.sharing else { return Tended::Again };
         if is_settled {
-            sharing.replica.debt = None;
+            (sharing.replica.debt, sharing.replica.waits_since) = (None, None);
             return Tended::Again;
         }
+        let is_over = sharing.replica.waits_since.is_none_or(|since| since.elapsed() >= SETTLE_MAX);
         let is_void = sharing.replica.debt.as_ref().is_none_or(|shown| shown.is_void(&self.shared));
         let message = "the primary does not show yet what a replica has shown";
-        if !is_void && self.refuse_query(message) {
+        if !is_void {
+            // Where it cannot be refused now, it is looked at again.
+            if is_over && self.refuse_message(message) {
+                self.note_waited();
+            }
             return Tended::Again;
         }
         let message = format!("{message}: connect again");
@@ -172,18 +241,31 @@ impl Session {
         Tended::Ended
     }
 
-    /// Answers the `Query` at the start of the input with an error; false: it is not one that Freshet may answer by itself.
-    fn refuse_query(&mut self, message: &str) -> bool {
+    /// The message that waited for the primary has its answer.
+    fn note_waited(&mut self) {
+        if let Some(sharing) = &mut self.server.sharing {
+            sharing.replica.waits_since = None;
+        }
+    }
+
+    /// Answers the message at the start of the input with an error, as a server does; of the extended protocol, the messages up to `Sync` are skipped.
+    /// False: the session is not where Freshet may answer by itself.
+    fn refuse_message(&mut self, message: &str) -> bool {
         let head = frame::header(self.client.received()).ok().flatten();
-        let is_whole = |head: &Header| head.tag == frontend::QUERY && self.client.received().len() >= head.frame_bytes;
         let is_outside = self.transaction.is_idle() && self.transaction.block().is_none() && self.is_idle();
         let is_between = !self.client.is_within_message() && *self.client.batch() == OpenBatch::None;
-        let Some(head) = head.filter(is_whole).filter(|_| is_outside && is_between) else { return false };
+        let Some(head) = head.filter(|_| is_outside && is_between) else { return false };
         backend::put_error(self.client.output(), "ERROR", "40001", message);
-        backend::put_ready(self.client.output(), backend::STATUS_IDLE);
-        self.client.consume(head.frame_bytes);
+        _ = self.client.take_trace();
         self.waiting.looked();
         self.client.unseen_mut().forget();
+        if matches!(head.tag, frontend::QUERY | frontend::FUNCTION_CALL) {
+            backend::put_ready(self.client.output(), backend::STATUS_IDLE);
+            self.client.drop_message(head.frame_bytes);
+        } else {
+            self.client.begin_batch(OpenBatch::Skipped);
+            self.client.set_ends_by_itself(true);
+        }
         true
     }
 
@@ -198,12 +280,12 @@ impl Session {
     /// A replica has answered, or cannot answer.
     pub(super) fn note_outcome(&mut self, outcome: Outcome) -> Tended {
         match outcome {
-            Outcome::Part { frames, reader } => {
+            Outcome::Part { frames, reader, at } => {
                 self.client.put(&frames);
                 self.note_shown();
                 match (reader, &mut self.server.sharing) {
                     (Some(reader), Some(sharing)) => sharing.awaited = Some(Awaited::Room(reader)),
-                    _ => self.replica_answered(),
+                    _ => self.replica_answered(at),
                 }
                 Tended::Again
             }
@@ -225,6 +307,14 @@ impl Session {
         }
     }
 
+    /// The message at the start of the input is handled.
+    pub(super) fn note_handled(&mut self) {
+        self.waiting.looked();
+        if let Some(sharing) = &mut self.server.sharing {
+            sharing.replica.is_refused = false;
+        }
+    }
+
     /// The client gets what a replica has shown.
     fn note_shown(&mut self) {
         let now = self.now();
@@ -238,11 +328,12 @@ impl Session {
         {
             let (epoch, primary) = (current.epoch, current.primary.clone());
             sharing.replica.debt = Some(Shown { epoch, since: now, primary });
+            sharing.replica.waits_since = None;
         }
     }
 
     /// The answer is complete.
-    fn replica_answered(&mut self) {
+    fn replica_answered(&mut self, at: Option<usize>) {
         self.link.end_running();
         self.client.end_batch();
         let current = self.server.sharing.as_mut().and_then(|sharing| sharing.replica.current.take());
@@ -261,6 +352,7 @@ impl Session {
         }
         self.count_passed(&reason);
         self.last.passes(Some(&statement), &reason);
+        self.last.note_replica(at);
         statement.query.note_passed(&reason);
         let parent = self.client.take_trace();
         if let Some(passed) = &passed {

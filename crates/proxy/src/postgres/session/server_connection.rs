@@ -347,7 +347,14 @@ impl ServerConnection {
             self.settings.known = self.settings.question_failed();
             return;
         };
-        self.settings.configuration = Some(std::mem::take(&mut answer.configuration));
+        let configuration = Some(std::mem::take(&mut answer.configuration));
+        if std::mem::replace(&mut self.settings.configuration, configuration) != self.settings.configuration
+            && let Some(held) = self.sharing.as_mut().and_then(|sharing| sharing.held.as_mut())
+        {
+            // What was known under other labels may be otherwise now.
+            held.facts = Facts::default();
+            held.under_labels.forget();
+        }
         if let Some((system_id, postmaster_start)) = answer.server.take() {
             self.identity = Some(ServerIdentity { system_id, postmaster_start, database: answer.database.clone() });
         }
@@ -380,6 +387,23 @@ impl ServerSettings {
         }
         (self.named, self.configuration, self.configured_at) = (named, configuration, configured_at);
         (self.default_isolation, self.idle_max) = (default_isolation, idle_max);
+    }
+
+    /// What a connection with these is known to have; `before`: without a context of the session's.
+    pub(super) fn facts(&self, before: Facts) -> Facts {
+        let known = match &self.known {
+            Known::Context(context, under) => Facts {
+                context: Some((context.clone(), *under)),
+                named: self.named.clone(),
+                default_isolation: self.default_isolation,
+                idle_max: self.idle_max,
+                ..Facts::default()
+            },
+            // What the session, or a block, has read for itself is not in force any more.
+            _ => before,
+        };
+        let known = if known.context.is_some() { known } else { Facts::default() };
+        Facts { configuration: self.configuration.clone(), configured_at: self.configured_at, ..known }
     }
 
     /// What is known after the query for the context has failed.

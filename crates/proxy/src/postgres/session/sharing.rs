@@ -3,20 +3,20 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 
-use freshet_types::CatalogVersion;
 use tokio::time::Sleep;
 
 use crate::pool::Lease;
 use crate::postgres::pooling::cancel::Enlisted;
+use crate::postgres::pooling::labels::SetThere;
 use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::replica_read::{Outcome, Reader};
-use crate::postgres::pooling::{Login, NotObtained, Obtained, Origin, PooledConnection};
+use crate::postgres::pooling::{Facts, Login, NotObtained, Obtained, Origin, PooledConnection, UnderLabels};
 use crate::postgres::session::at_replica::AtReplica;
 use crate::postgres::session::names::Names;
 use crate::postgres::session::traces::Traces;
-use crate::session::context;
 
 /// What will be done.
 pub(super) type Working<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -94,8 +94,10 @@ pub(crate) struct Sharing {
 pub(super) struct Held {
     pub(super) lease: Lease<PooledConnection>,
     pub(super) origin: Arc<Origin>,
-    /// The context of its login.
-    pub(super) context: Option<(Arc<context::Context>, CatalogVersion)>,
+    /// What was set there when the session got it, and what was known then of the context, the isolation and the idle time.
+    pub(super) set: SetThere,
+    pub(super) facts: Facts,
+    pub(super) under_labels: UnderLabels,
 }
 
 impl std::fmt::Debug for Sharing {
@@ -110,6 +112,25 @@ impl Sharing {
         let awaits = |awaited: &Awaited| !matches!(awaited, Awaited::Connection(_));
         let has = |arrived: &Arrived| !matches!(arrived, Arrived::Connection(_));
         self.awaited.as_ref().is_some_and(awaits) || self.arrived.as_ref().is_some_and(has)
+    }
+
+    /// Whether the server is still to be asked for what the session has left on its connection.
+    pub(super) fn has_questions(&self) -> bool {
+        self.held.is_some() && (self.traces.must_ask() || self.traces.asked_since != self.traces.label_changes())
+    }
+
+    /// What keeps the connection at rest, as far as is known. A statement that was prepared under other settings than those in force now would be another
+    /// one where it is prepared again.
+    pub(super) fn pin(&mut self, reads_sequences: &AtomicBool) -> Option<&'static str> {
+        let pin = self.traces.pin(reads_sequences);
+        if pin.is_some() || self.traces.fits_since == self.traces.label_changes() {
+            return pin;
+        }
+        if self.names.has_misfit(self.traces.of_preparing()) {
+            return Some("prepared_statement");
+        }
+        self.traces.fits_since = self.traces.label_changes();
+        None
     }
 
     pub(super) fn new(login: Arc<Login>, cancel: Enlisted, waker: Waker) -> Self {

@@ -63,7 +63,7 @@ impl Session {
         self.server.identity = identity;
         self.server.settings.begin(facts);
         // It is the first: there is none yet.
-        let _ = sharing.login.base.set(origin.lives.base.clone());
+        let _ = sharing.login.began.set(origin.lives.login_settings());
         self.server.sharing = Some(Box::new(sharing));
         match obtained {
             Some(obtained) => self.attach(obtained),
@@ -82,7 +82,7 @@ impl Session {
             return true;
         }
         if sharing.awaited.is_none() && sharing.arrived.is_none() {
-            match obtain_at_once(&self.shared, &sharing.login, sharing.traces.setting_names()) {
+            match obtain_at_once(&self.shared, &sharing.login, &sharing.traces.set_there()) {
                 Some(obtained) => sharing.arrived = Some(Arrived::Connection(Ok(obtained))),
                 None => sharing.is_wanted = true,
             }
@@ -193,8 +193,7 @@ impl Session {
         if sharing.held.is_none() {
             if sharing.awaited.is_none() && (has_output || sharing.is_wanted) {
                 sharing.is_wanted = false;
-                let names = sharing.traces.setting_names().clone();
-                let obtaining = obtain(self.shared.clone(), sharing.login.clone(), names);
+                let obtaining = obtain(self.shared.clone(), sharing.login.clone(), sharing.traces.set_there());
                 sharing.awaited = Some(Awaited::Connection(Box::pin(obtaining)));
             }
             let is_over = has_left && sharing.awaited.is_none();
@@ -227,7 +226,11 @@ impl Session {
             return Tended::Rests;
         }
         sharing.traces.rest();
-        let pin = sharing.traces.pin(&self.shared.pooling.reads_sequences);
+        if !has_left && self.ask_behind_change() {
+            return Tended::Rests;
+        }
+        let Some(sharing) = &mut self.server.sharing else { return Tended::Rests };
+        let pin = sharing.pin(&self.shared.pooling.reads_sequences);
         self.note_pin(pin);
         if pin.is_some() {
             return if has_left { Tended::Leaves } else { Tended::Rests };
@@ -241,6 +244,19 @@ impl Session {
         if has_left { Tended::Ended } else { Tended::Rests }
     }
 
+    /// Asks for the context behind a change of the label, while the session has the connection: the next read would have to take one for that, and without a
+    /// context other statements may run any code.
+    fn ask_behind_change(&mut self) -> bool {
+        let Some(sharing) = &mut self.server.sharing else { return false };
+        let changes = sharing.traces.label_changes();
+        let is_due = std::mem::replace(&mut sharing.traces.asked_since, changes) != changes
+            && matches!(self.server.settings.known, Known::Nothing);
+        if is_due {
+            self.ask_context();
+        }
+        is_due
+    }
+
     /// Gives the connection back if nothing of the session lives there, and nothing has to be asked or closed first; false: the session keeps it.
     pub(super) fn leave_connection(&mut self) -> bool {
         if !self.has_connection() {
@@ -250,7 +266,7 @@ impl Session {
             return false;
         }
         let Some(sharing) = &mut self.server.sharing else { return false };
-        if sharing.traces.must_ask() || sharing.traces.pin(&self.shared.pooling.reads_sequences).is_some() {
+        if sharing.traces.must_ask() || sharing.pin(&self.shared.pooling.reads_sequences).is_some() {
             return false;
         }
         // What these close is answered first.
@@ -310,7 +326,17 @@ impl Session {
     /// Takes the connection.
     fn attach(&mut self, Obtained { lease, connection }: Obtained) {
         let PooledConnection {
-            socket, own, facts, identity, compared, prepared, has_unnamed, ready_at, origin, ..
+            socket,
+            own,
+            facts,
+            identity,
+            compared,
+            prepared,
+            set,
+            under_labels,
+            has_unnamed,
+            ready_at,
+            origin,
         } = connection;
         let Facts { context, named, configuration, configured_at, default_isolation, idle_max } = facts;
         let server = &mut self.server;
@@ -339,7 +365,8 @@ impl Session {
         if let Some(sharing) = &mut server.sharing {
             sharing.cancel.target.set(origin.cancel_key.clone(), None);
             sharing.prepared.join(prepared);
-            sharing.held = Some(Held { lease, origin, context });
+            let facts = Facts { context, default_isolation, idle_max, ..Facts::default() };
+            sharing.held = Some(Held { lease, origin, set, facts, under_labels });
         }
     }
 
@@ -354,27 +381,20 @@ impl Session {
             sharing.awaits_cancel = true;
             return false;
         }
-        let Some(Held { mut lease, origin, context }) = sharing.held.take() else { return false };
-        let names = sharing.traces.setting_names().clone();
-        lease.regroup(sharing.login.group.with(&names));
+        let Some(Held { mut lease, origin, set: before, facts, mut under_labels }) = sharing.held.take() else {
+            return false;
+        };
+        let set = sharing.traces.set_there();
+        lease.regroup(sharing.login.group.with(&set.names, &set.label));
         sharing.traces.left();
         let has_unnamed = server.statements.move_unnamed();
         let is_doubtful = sharing.cancel.target.take_doubt();
-        // What a block has read for itself is not in force any more.
-        let (context, named) = match &server.settings.known {
-            Known::Context(context, under) => (Some((context.clone(), *under)), server.settings.named.clone()),
-            _ => (context, None),
-        };
-        let settings = &mut server.settings;
-        settings.temporary = Some(Temporary::default());
-        let facts = Facts {
-            context,
-            named,
-            configuration: settings.configuration.clone(),
-            configured_at: settings.configured_at,
-            default_isolation: settings.default_isolation,
-            idle_max: settings.idle_max,
-        };
+        let is_as_before = set.label == before.label;
+        let facts = server.settings.facts(if is_as_before { facts } else { Facts::default() });
+        if set.names != before.names {
+            under_labels.forget_named();
+        }
+        server.settings.temporary = Some(Temporary::default());
         let mut socket = server.socket.unplug();
         let connection = PooledConnection {
             own: std::mem::take(&mut server.own),
@@ -382,7 +402,8 @@ impl Session {
             identity: server.identity.clone(),
             compared: server.compared.clone(),
             prepared: std::mem::take(&mut sharing.prepared),
-            names,
+            set,
+            under_labels,
             has_unnamed,
             ready_at: server.ready_at,
             origin,
@@ -403,7 +424,7 @@ impl Session {
             NotObtained::Connect(ConnectError::Refused(error)) => {
                 backend::put_message(out, backend::ERROR, &error.body);
             }
-            error @ (NotObtained::OtherSettings | NotObtained::NameRefused) => {
+            error @ (NotObtained::OtherSettings | NotObtained::NameRefused | NotObtained::SettingRefused) => {
                 backend::put_error(out, "FATAL", "57P01", &error.to_string());
             }
             error => {

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use freshet_sql::Effect;
 
-use crate::postgres::pooling::application_settings::{Names, SettingNames};
+use crate::postgres::pooling::application_settings::SettingNames;
+use crate::postgres::pooling::labels::{Label, OF_PREPARING, SetThere, label_of, of_preparing};
 use crate::postgres::pooling::rest_question::Lives;
-use crate::statement::registry::Statement;
+use crate::statement::registry::{Statement, reads_sequence};
 
 /// What the server can be asked for, by the names of the question.
 const OBJECTS: [&str; 6] =
@@ -37,31 +38,45 @@ enum Known {
 /// What may be in force on the connection, beside what others see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Amid {
-    /// Nothing: the settings are those of the login.
+    /// Nothing: the settings are those of the session's label.
     #[default]
-    Login,
+    Label,
     /// Settings that code may have changed, or such that no constant depends on them.
     Others,
     /// Definitions that may be rolled back.
     Definitions,
-    /// Settings on which the meaning of constants or names depends.
+    /// Settings on which the meaning of constants or names depends, or plans.
     Constants,
 }
 
 /// What a session may have left.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "what it may have done, each by itself")]
 pub(super) struct Traces {
     known: Known,
     amid: Amid,
+    /// The same, of statements behind the question, of which the answer says nothing.
+    amid_since_asked: Amid,
     /// A statement behind which the server was not asked yet may have run code that is not the server's own.
     runs_code: bool,
     /// What keeps the connection to the session's end.
     lasting: Option<&'static str>,
+    /// A text of it may read the state of sequences.
+    reads_sequences: bool,
     /// It may have taken numbers from sequences.
     sequences: bool,
     /// The same, and it has given its connection back since.
     sequences_left: bool,
     names: SettingNames,
+    /// What it has set, when the server was asked last.
+    label: Label,
+    /// The part on which prepared statements depend.
+    of_preparing: Label,
+    label_changes: u64,
+    /// As of this number of changes of the label, no prepared statement was made under other settings.
+    pub(super) fits_since: u64,
+    /// As of this number of them, the context was asked for.
+    pub(super) asked_since: u64,
 }
 
 impl Traces {
@@ -77,11 +92,13 @@ impl Traces {
                 self.known = Known::Unsettled;
                 self.runs_code |= !matches!(effect, Effect::Settings | Effect::Signal);
             }
-            self.amid = self.amid.max(match effect {
+            let amid = match effect {
                 _ if sets_constants => Amid::Constants,
                 Effect::Definition | Effect::Forgets => Amid::Definitions,
                 _ => Amid::Others,
-            });
+            };
+            self.amid = self.amid.max(amid);
+            self.amid_since_asked = self.amid_since_asked.max(amid);
         }
     }
 
@@ -94,15 +111,22 @@ impl Traces {
     /// `reads_sequences`: any session has read the state of sequences.
     pub(super) fn note_names(&mut self, statement: &Statement, may_set: bool, reads_sequences: &AtomicBool) {
         if may_set {
-            match statement.application_settings().and_then(|names| self.names.note(&names)) {
+            match statement.application_settings().and_then(|names| self.names.note(names)) {
                 Some(true) => {}
                 Some(false) => self.known = Known::Unsettled,
                 None => self.note_unread_setting(),
             }
         }
-        let Some(name) = statement.unaskable() else { return };
+        if let Some(name) = statement.unaskable() {
+            self.note_unaskable(name, reads_sequences);
+        }
+    }
+
+    /// A text names what the server cannot be asked for.
+    pub(super) fn note_unaskable(&mut self, name: &'static str, reads_sequences: &AtomicBool) {
         self.lasting.get_or_insert(name);
-        if matches!(name, "currval" | "lastval") {
+        if reads_sequence(name) {
+            self.reads_sequences = true;
             reads_sequences.store(true, Relaxed);
         }
     }
@@ -112,9 +136,28 @@ impl Traces {
         self.lasting.get_or_insert("application_setting");
     }
 
-    /// The names of settings of applications that the session knows.
-    pub(super) fn setting_names(&self) -> &Names {
-        self.names.known()
+    /// What a connection must have for the session.
+    pub(super) fn set_there(&self) -> SetThere {
+        SetThere { names: self.names.known().clone(), label: self.label.clone() }
+    }
+
+    /// The settings under which its statements are prepared.
+    pub(super) fn of_preparing(&self) -> &Label {
+        &self.of_preparing
+    }
+
+    pub(super) fn label_changes(&self) -> u64 {
+        self.label_changes
+    }
+
+    /// Whether it has changed no setting.
+    pub(super) fn has_no_label(&self) -> bool {
+        self.label.is_empty()
+    }
+
+    /// Whether the server's answer will tell the settings that its statements have changed.
+    pub(super) fn awaits_settings(&self) -> bool {
+        self.amid != Amid::Label && matches!(self.known, Known::Asked | Known::AskedAgain)
     }
 
     /// The names to ask for: see [`SettingNames::to_ask`].
@@ -125,7 +168,7 @@ impl Traces {
     /// At rest: settings that statements had for their transactions alone are as before.
     pub(super) fn rest(&mut self) {
         if self.known == Known::Clean {
-            self.amid = Amid::Login;
+            (self.amid, self.amid_since_asked) = (Amid::Label, Amid::Label);
         }
     }
 
@@ -141,7 +184,7 @@ impl Traces {
 
     /// Whether a read of the state of sequences would find that of another connection.
     pub(super) fn has_lost_sequences(&self) -> bool {
-        self.sequences_left && matches!(self.lasting, Some("currval" | "lastval"))
+        self.sequences_left && self.reads_sequences
     }
 
     pub(super) fn must_ask(&self) -> bool {
@@ -150,6 +193,7 @@ impl Traces {
 
     pub(super) fn asked(&mut self) {
         self.known = if self.known == Known::Failed { Known::AskedAgain } else { Known::Asked };
+        self.amid_since_asked = Amid::Label;
     }
 
     /// The server has answered; None: the question has failed. `origin`: what lived there right after the login. False: something was sent since that
@@ -163,12 +207,23 @@ impl Traces {
             (Known::Asked | Known::AskedAgain, _) => {}
             _ => return false,
         }
-        let is_as_at_login = |lives: &Lives| lives.settings.is_empty() && lives.users == origin.users;
-        self.amid = if lives.is_some_and(is_as_at_login) { Amid::Login } else { Amid::Constants };
+        let label = lives.and_then(|lives| match &*origin.settings {
+            [] => label_of(&lives.settings),
+            // The login itself has set them, and RESET does not lead back to it.
+            by_login => (*lives.settings == *by_login).then(Label::default),
+        });
+        let is_known = label.is_some() && lives.is_some_and(|lives| lives.users == origin.users);
+        self.amid = if is_known { self.amid_since_asked } else { Amid::Constants };
+        if let Some(label) = &label
+            && self.label != *label
+        {
+            (self.label, self.of_preparing) = (label.clone(), of_preparing(label));
+            self.label_changes += 1;
+        }
         let has_value = lives.is_some_and(|lives| self.names.told(&lives.names, lives.base == origin.base));
         self.known = match lives {
             None => Known::Kept("unknown"),
-            Some(lives) if !lives.settings.is_empty() => Known::Kept("settings"),
+            Some(_) if label.is_none() => Known::Kept("settings"),
             Some(lives) if lives.users != origin.users => Known::Kept("role"),
             Some(_) if has_value => Known::Kept("application_setting"),
             Some(lives) => OBJECTS.into_iter().find(|object| lives.has(object)).map_or(Known::Clean, Known::Kept),
@@ -198,28 +253,14 @@ impl Traces {
     }
 }
 
-/// Whether a text may change a setting on which the meaning of constants depends. What functions change, unseen, is not looked for.
+/// Whether a text may change a setting on which it depends what the server makes of a statement when it prepares or plans it. What functions change, unseen, is not looked for.
 pub(super) fn sets_constants(text: &[u8]) -> bool {
-    const NAMES: [&str; 14] = [
-        "search_path",
-        "schema",
-        "role",
-        "authorization",
-        "datestyle",
-        "intervalstyle",
-        "timezone",
-        "time zone",
-        "encoding",
-        "names",
-        "conforming",
-        "_null",
-        "xmloption",
-        "lc_",
-    ];
+    // Beside the names of the settings.
+    const WORDS: [&str; 8] = ["schema", "role", "authorization", "time zone", "encoding", "names", "xml", "lc_"];
     let text = String::from_utf8_lossy(text).to_ascii_lowercase();
     // The name may be computed.
     let is_computed = text.contains("set_config") && !text.contains("set_config('");
-    is_computed || NAMES.iter().any(|name| text.contains(name))
+    is_computed || OF_PREPARING.iter().chain(&WORDS).any(|name| text.contains(name))
 }
 
 /// Whether a statement may leave something. `keeps_settings`: it runs only the server's own code.
@@ -233,6 +274,8 @@ pub(super) fn unsettles(effect: Effect, keeps_settings: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn lives(objects: &str, settings: &[&str]) -> Lives {
@@ -257,7 +300,7 @@ mod tests {
         assert!(traces.pin(&nobody).is_some() && traces.must_ask() && traces.amid() == Amid::Others);
         traces.asked();
         traces.answered(Some(&lives("listen", &[])), &origin);
-        assert_eq!(traces.amid(), Amid::Login, "its settings are those of the login");
+        assert_eq!(traces.amid(), Amid::Label, "its settings are known");
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("listen"), false));
         traces.note(Effect::Signal, false, false, false);
         traces.asked();
@@ -282,8 +325,44 @@ mod tests {
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("unknown"), false));
         traces.note(Effect::Settings, false, false, false);
         traces.asked();
+        traces.answered(Some(&lives("", &["temp_buffers=1MB"])), &origin);
+        assert_eq!((traces.pin(&nobody), traces.amid()), (Some("settings"), Amid::Constants));
+        traces.note(Effect::Settings, false, true, false);
+        traces.asked();
+        assert!(traces.awaits_settings());
+        traces.answered(Some(&lives("", &["TimeZone=UTC", "jit=off"])), &origin);
+        assert_eq!((traces.pin(&nobody), traces.amid(), traces.set_there().label.len()), (None, Amid::Label, 2));
+        assert_eq!(**traces.of_preparing(), ["TimeZone=UTC".into()] as [Arc<str>; 1]);
+    }
+
+    #[test]
+    fn what_is_set_for_a_transaction_behind_the_question_is_not_in_the_answer() {
+        let origin = lives("", &[]);
+        let mut traces = Traces::default();
+        traces.note(Effect::Settings, false, true, false);
+        traces.asked();
+        traces.note(Effect::Settings, false, true, true);
         traces.answered(Some(&lives("", &["TimeZone=UTC"])), &origin);
-        assert_eq!(traces.pin(&nobody), Some("settings"));
+        assert_eq!((traces.amid(), traces.awaits_settings(), traces.must_ask()), (Amid::Constants, false, false));
+        traces.rest();
+        assert_eq!(traces.amid(), Amid::Label, "the transaction has ended");
+    }
+
+    #[test]
+    fn settings_of_the_login_itself_are_no_label_and_not_to_be_reset() {
+        let (nobody, origin) = (AtomicBool::new(false), lives("", &["TimeZone=UTC"]));
+        let mut traces = Traces::default();
+        for (settings, pin) in [
+            (&["TimeZone=UTC"][..], None),
+            (&[], Some("settings")),
+            (&["TimeZone=UTC", "jit=off"], Some("settings")),
+            (&["TimeZone=UTC"], None),
+        ] {
+            traces.note(Effect::Settings, false, false, false);
+            traces.asked();
+            traces.answered(Some(&lives("", settings)), &origin);
+            assert_eq!((traces.pin(&nobody), traces.has_no_label()), (pin, true), "{settings:?}");
+        }
     }
 
     #[test]
@@ -309,6 +388,9 @@ mod tests {
         ] {
             assert!(sets_constants(text.as_bytes()), "{text}");
         }
+        for name in OF_PREPARING {
+            assert!(sets_constants(format!("set {name} = default").as_bytes()), "{name}");
+        }
         for text in ["set local app.tenant = '1'", "set work_mem = '1MB'"] {
             assert!(!sets_constants(text.as_bytes()), "{text}");
         }
@@ -326,6 +408,18 @@ mod tests {
         assert!(traces.pin(&reads).is_none());
         reads.store(true, Relaxed);
         assert_eq!(traces.pin(&reads), Some("sequence"));
+    }
+
+    #[test]
+    fn sequences_that_were_left_are_lost_whatever_keeps_the_connection() {
+        let reads = AtomicBool::new(false);
+        let mut traces = Traces::default();
+        traces.note(Effect::Write, true, false, false);
+        traces.left();
+        traces.note_unaskable("setseed", &reads);
+        assert!(!traces.has_lost_sequences());
+        traces.note_unaskable("currval", &reads);
+        assert!(traces.has_lost_sequences() && traces.pin(&reads) == Some("setseed"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Bytes that the registry counts, and the first words of texts.
 
+use super::says::lists_prepared;
 use super::*;
 
 #[test]

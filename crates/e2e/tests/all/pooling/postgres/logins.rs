@@ -12,6 +12,8 @@ on_both!(
     a_login_takes_its_turn,
     clients_whose_reads_hit_hold_no_connection,
     a_login_is_refused_as_by_the_server,
+    a_server_that_is_down_refuses_logins,
+    a_login_behind_reconnect_is_one_at_the_server,
 );
 
 /// One connection for all, and a server without other tests: a role that they change makes each next login one at the server.
@@ -107,6 +109,46 @@ fn a_login_is_refused_as_by_the_server(version: Version) -> Result<()> {
                 ensure!(direct == through, "{change}, {time}: {direct:?}, {through:?}");
             }
         }
+    }
+    Ok(())
+}
+
+/// Logins that are remembered fail as those that are not, and go on once the server is back.
+fn a_server_that_is_down_refuses_logins(version: Version) -> Result<()> {
+    let pair = alone(version, "create table t (v int)", &[])?;
+    for _ in 0..2 {
+        pair.connect()?.run("select 1 from t")?;
+    }
+    pair.database.server.stop(freshet_testbed::StopMode::Fast)?;
+    let told = |more: &[(&str, &str)]| -> Result<(String, Option<String>, Option<String>)> {
+        let messages = RawClient::open(pair.address())?.start(Login { more, ..pair.login() })?;
+        let last = messages.last().context("no answer")?;
+        Ok((char::from(last.tag).to_string(), last.field(b'C'), last.field(b'M')))
+    };
+    let unknown = told(&[("application_name", "unknown")])?;
+    ensure!(unknown.0 == "E", "{unknown:?}");
+    for _ in 0..3 {
+        let known = told(&[])?;
+        ensure!(known == unknown, "{known:?}, not {unknown:?}");
+    }
+    pair.database.server.start()?;
+    eventually(PATIENCE, || pair.connect()?.run("insert into t values (1)"))
+}
+
+/// RECONNECT closes what logins are remembered from, and the next one finds the settings in force.
+fn a_login_behind_reconnect_is_one_at_the_server(version: Version) -> Result<()> {
+    let pair = alone(version, "", &[])?;
+    let (mut first, mut console) = (pair.connect()?, super::operator::console(&pair)?);
+    let mut before = first.value(PID)?;
+    for megabytes in 7..10 {
+        set(&pair, &format!("{megabytes}MB"))?;
+        console.run("reconnect")?;
+        let mut client = pair.connect()?;
+        let value = client.value("show work_mem")?;
+        ensure!(value == format!("{megabytes}MB"), "{value}");
+        let now = client.value(PID)?;
+        ensure!(now != before, "the same connection");
+        before = now;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! PostgreSQL: the same as direct, with few server connections.
 
 mod application_settings;
+mod labels;
 mod leaks;
 mod limits;
 mod logins;
@@ -8,6 +9,7 @@ mod messages;
 mod operator;
 mod pins;
 mod prepared;
+mod settings_of_blocks;
 mod sharing;
 mod unread_settings;
 

@@ -67,7 +67,7 @@ fn pins_are_shown(version: Version) -> Result<()> {
     client.run("select 1 from t")?;
     for (keeps, reason, ends) in [
         ("listen here", "listen", "unlisten here"),
-        ("set work_mem = '1MB'", "settings", "reset work_mem"),
+        ("set seq_page_cost = 1.5", "settings", "reset seq_page_cost"),
         ("begin", "transaction", "commit"),
     ] {
         eventually(PATIENCE, || {

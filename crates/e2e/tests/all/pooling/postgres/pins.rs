@@ -8,15 +8,15 @@ use crate::support::{PATIENCE, RawClient, Version, eventually, on_both};
 on_both!(what_lives_on_a_connection_keeps_it, what_cannot_be_asked_keeps_it_for_ever);
 
 const SCHEMA: &str = "create table t (id serial primary key, v int); insert into t (v) values (10);
-    create function hidden() returns void language plpgsql as $$ begin perform set_config('work_mem', '3MB', false); end $$;
+    create function hidden() returns void language plpgsql as $$ begin perform set_config('seq_page_cost', '3', false); end $$;
     create function lock_it() returns void language plpgsql as $$ begin perform pg_advisory_lock(7); end $$;
     create function unlock_it() returns void language plpgsql as $$ begin perform pg_advisory_unlock(7); end $$";
 
 /// A statement that leaves something, one that shows it to its own session, its answer there, and one that takes it away.
 const KEPT: [(&str, &str, &str, &str); 10] = [
-    ("set work_mem = '1MB'", "show work_mem", "1MB", "reset work_mem"),
-    ("select set_config('work_mem', '2MB', false)", "show work_mem", "2MB", "reset work_mem"),
-    ("select hidden()", "show work_mem", "3MB", "reset work_mem"),
+    ("set seq_page_cost = 1.5", "show seq_page_cost", "1.5", "reset seq_page_cost"),
+    ("select set_config('seq_page_cost', '2', false)", "show seq_page_cost", "2", "reset seq_page_cost"),
+    ("select hidden()", "show seq_page_cost", "3", "reset seq_page_cost"),
     ("declare c cursor with hold for select 5", "fetch c", "5", "close c"),
     (
         "select pg_advisory_lock(7)",
@@ -34,9 +34,9 @@ const KEPT: [(&str, &str, &str, &str); 10] = [
     ("prepare p as select 6", "execute p", "6", "deallocate p"),
     ("set role pg_monitor", "select current_user", "pg_monitor", "reset role"),
     (
-        "set session characteristics as transaction isolation level serializable",
-        "show default_transaction_isolation",
-        "serializable",
+        "set session characteristics as transaction deferrable",
+        "show default_transaction_deferrable",
+        "on",
         "discard all",
     ),
 ];

@@ -8,9 +8,11 @@ use crate::support::{Login, Pair, RawClient, Version, on_both};
 
 on_both!(
     texts_that_are_not_read_keep_the_connection,
+    texts_that_are_not_read_keep_what_nobody_can_ask_for,
     long_texts_that_set_nothing_keep_none,
     an_empty_value_does_not_become_the_logins,
     names_are_given_without_a_right,
+    a_sequence_that_others_have_advanced_is_not_read,
 );
 
 const SCHEMA: &str = "create table t (id int primary key, v text); insert into t values (1, 'a')";
@@ -74,6 +76,34 @@ fn texts_that_are_not_read_keep_the_connection(version: Version) -> Result<()> {
     Ok(())
 }
 
+/// What changes the server process unseen keeps the connection, however its text is sent.
+fn texts_that_are_not_read_keep_what_nobody_can_ask_for(version: Version) -> Result<()> {
+    let pair = shared(version, &format!("{SCHEMA}; create sequence s"), 1)?;
+    let prepared = |text: &str| {
+        let parse = frame(b'P', &[b"\0", text.as_bytes(), b"\0\0\0"].concat());
+        [parse, bind_text("", "", &[]), execute("", 0), sync()].concat()
+    };
+    let setseed = format!("select '{}', setseed(0.5)", "x".repeat(100_000));
+    for (what, sent) in [
+        ("a library", query(&long("load 'plpgsql'"))),
+        ("a library, first", query(&format!("load 'plpgsql'; select '{}'", "x".repeat(100_000)))),
+        ("a library behind another statement", query("select 1; load 'plpgsql'")),
+        ("a seed", query(&long("select setseed(0.5)"))),
+        ("a seed, prepared", prepared(&setseed)),
+        ("a seed in another encoding", frame(b'Q', b"select setseed(0.5), 'M\xfcller'\0")),
+        ("a sequence", query(&long("select nextval('s'), currval('s')"))),
+    ] {
+        let (mut a, mut b) = (with(&pair, &[("client_encoding", "LATIN1")])?, pair.connect()?);
+        let answer = a.exchange(&sent, 1).context(what)?;
+        ensure!(answer.iter().all(|message| message.tag != b'E'), "{what}: {answer:?}");
+        b.send(&query(IS_UNKNOWN))?;
+        ensure!(is_silent(&b)?, "{what} keeps no connection");
+        drop(a);
+        b.until(b'Z').context(what)?;
+    }
+    Ok(())
+}
+
 /// Words of constants are no settings.
 fn long_texts_that_set_nothing_keep_none(version: Version) -> Result<()> {
     let pair = shared(version, SCHEMA, 1)?;
@@ -130,5 +160,19 @@ fn names_are_given_without_a_right(version: Version) -> Result<()> {
     for client in [&mut a, &mut c] {
         ensure!(client.value("select current_setting('app.select') = '' from t for share")? == "t");
     }
+    Ok(())
+}
+
+/// The connection was another session's meanwhile, and is kept for another reason before the sequence is read.
+fn a_sequence_that_others_have_advanced_is_not_read(version: Version) -> Result<()> {
+    let pair = shared(version, &format!("{SCHEMA}; create sequence s"), 1)?;
+    let (mut a, mut b) = (pair.connect()?, pair.connect()?);
+    ensure!(a.value("select nextval('s')")? == "1" && b.value("select nextval('s')")? == "2");
+    drop(b);
+    a.run("select setseed(0.5)")?;
+    a.send(&query("select currval('s')"))?;
+    let answer = a.until(b'E')?;
+    let error = answer.last().and_then(|message| message.field(b'C'));
+    ensure!(error.as_deref() == Some("55000"), "{answer:?}");
     Ok(())
 }

@@ -29,6 +29,7 @@ const TEXTS: &[&str] = &[
     "select id, v from t where id >= $1::int order by id",
     "update t set v = v + 1 where id = $1::int returning v",
     "select 'text' || $1::int",
+    "select '01/02/2024'::date + $1::int, (1::float8/3)::text",
     "select 10 / $1::int",
     "select nothing from t where id = $1::int",
     "selec $1",
@@ -44,6 +45,10 @@ const QUERIES: &[&str] = &[
     "execute b(1)",
     "set work_mem = '1MB'",
     "reset work_mem",
+    "set datestyle = 'SQL, DMY'",
+    "set datestyle = 'SQL, MDY'",
+    "set extra_float_digits = -3",
+    "reset all",
     "create table u (); drop table u",
 ];
 
