@@ -197,7 +197,10 @@ fn a_replica_that_delays(version: Version) -> Result<()> {
             client.run(&format!("update account set v = {v} where id = 1"))?;
             let end = stand.database.server.psql("select pg_current_wal_flush_lsn()")?;
             let delays = format!("select pg_last_wal_receive_lsn() >= '{end}', pg_last_wal_replay_lsn() < '{end}'");
-            eventually(PATIENCE, || Ok(ensure!(stand.standby.psql(&delays)?.starts_with('t'), "not received")))?;
+            eventually(PATIENCE, || {
+                ensure!(stand.standby.psql(&delays)?.starts_with('t'), "not received");
+                Ok(())
+            })?;
             ensure!(stand.standby.psql(&delays)? == "t|t", "it does not delay yet");
             Ok(())
         })?;
