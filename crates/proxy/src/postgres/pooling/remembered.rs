@@ -112,6 +112,10 @@ impl RememberedLogins {
 
     /// A login at the server; `checked`: the answer ahead of it.
     pub(crate) fn note(&self, login: &Login, checked: String, beginning: Beginning) {
+        // A trigger has set something at the login, and may set something else at the next one.
+        if !beginning.origin.lives.settings.is_empty() {
+            return;
+        }
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         if logins.len() >= LOGINS_MAX {
             logins.retain(|_, login| login.at.elapsed() < TIME_MAX);

@@ -16,7 +16,7 @@ use crate::postgres::session::long_text::LongText;
 use crate::postgres::session::mark::Locally;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::plan::{self, Allowed, TransactionState, View};
-use crate::postgres::session::traces::{sets_constants, unsettles};
+use crate::postgres::session::traces::{Amid, set_by, unsettles};
 use crate::postgres::session::unit::{ClientUnit, Kind, NAMES_MAX, Unit};
 use crate::postgres::session::{Known, Session};
 use crate::session::commit_wait::Counted;
@@ -45,8 +45,8 @@ pub(crate) struct Nature {
     pub(crate) keeps_settings: bool,
     /// It changes settings for this transaction only.
     pub(crate) locally: Locally,
-    /// It may change settings on which the meaning of constants depends. Known only where sessions share connections.
-    pub(crate) sets_constants: bool,
+    /// What it may set, as far as it matters for statements that are prepared behind it: [`set_by`]. Known only where sessions share connections.
+    pub(super) sets: Amid,
     /// The only tables that it may write to, under this catalogue; None: any table.
     pub(crate) written: Option<(CatalogVersion, Arc<[TableId]>)>,
     /// The reason for which it is never cached.
@@ -297,7 +297,8 @@ impl Session {
         if let Some(sharing) = &mut self.server.sharing {
             let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
             let is_local = nature.is_some_and(|nature| nature.locally != Locally::Nothing);
-            sharing.traces.note(effect, keeps_settings, nature.is_none_or(|nature| nature.sets_constants), is_local);
+            let sets = nature.map_or(Amid::Constants, |nature| nature.sets);
+            sharing.traces.note(effect, keeps_settings, sets, is_local);
         }
         if matches!(effect, Effect::Pure | Effect::Signal) {
             return;
@@ -381,7 +382,7 @@ impl Session {
                 defines: Defines::Told,
                 keeps_settings: false,
                 locally: Locally::Nothing,
-                sets_constants: true,
+                sets: Amid::Constants,
                 written: None,
                 refusal: None,
                 is_silent: false,
@@ -416,9 +417,9 @@ impl Session {
             || (effect == Effect::Settings
                 && template.sets_silently(&self.shared.catalog.load(), |number| statement.constant(number)));
         let (defines, locally) = (template.defines(), locally_of(statement, sets_locally));
-        let sets_constants =
-            effect >= Effect::Settings && self.server.sharing.is_some() && sets_constants(statement.text());
-        Nature { effect, defines, keeps_settings, locally, sets_constants, written, refusal, is_silent }
+        let is_shared = self.server.sharing.is_some();
+        let sets = if effect >= Effect::Settings && is_shared { set_by(statement.text()) } else { Amid::Others };
+        Nature { effect, defines, keeps_settings, locally, sets, written, refusal, is_silent }
     }
 
     /// Whether code may run when its parameters are read, since their types are user-defined.

@@ -16,6 +16,7 @@
 //! amid settings that are not known keeps its own name, and with it the connection. What is prepared so, or in a transaction with DDL, does not stay on
 //! the connection.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use freshet_sql::LiteralKind;
@@ -168,7 +169,9 @@ impl Session {
     /// constants mean.
     pub(super) fn to_prepare_ahead(&self, statement: Option<&Arc<Statement>>) -> Vec<Defined> {
         let sharing = self.server.sharing.as_ref().filter(|sharing| sharing.traces.amid() != Amid::Constants);
-        let Some(sharing) = sharing.filter(|_| self.nature(statement).sets_constants) else { return Vec::new() };
+        let Some(sharing) = sharing.filter(|_| self.nature(statement).sets == Amid::Constants) else {
+            return Vec::new();
+        };
         let lacks =
             |defined: &&Defined| defined.entry.reads_settings && !sharing.prepared.has(&defined.entry, defined.since);
         sharing.names.all_shared().map(|(_, defined)| defined).filter(lacks).cloned().collect()
@@ -213,10 +216,11 @@ impl Session {
 }
 
 impl Sharing {
-    /// A statement is used, and perhaps planned: text of numbers in constants depends on settings then, and the plan stays.
+    /// A statement is used, and perhaps planned: text of numbers in constants depends on settings then, and the plan stays. Other statements that may
+    /// have changed something do not matter: an application may set its own settings in each transaction.
     fn note_use(&mut self, entry: &Entry) {
         self.prepared.note_use(entry);
-        if is_private(entry, &self.traces) {
+        if self.traces.amid() >= Amid::Definitions || entry.settings != *self.traces.of_preparing() {
             self.prepared.note_private(entry);
         }
     }
@@ -300,8 +304,8 @@ impl Sending<'_> {
     fn oldest(&self) -> Option<u64> {
         let Sharing { traces, names, prepared, .. } = &*self.sharing;
         let is_amid_others = traces.amid() == Amid::Constants;
-        let has_misfit = names.has_misfit(traces.of_preparing());
-        let is_misfit = |entry: &Entry| has_misfit && entry.settings != *traces.of_preparing();
+        let has_misfit = LazyCell::new(|| names.has_misfit(traces.of_preparing()));
+        let is_misfit = |entry: &Entry| entry.settings != *traces.of_preparing() && *has_misfit;
         prepared.oldest(|entry| !(is_amid_others && entry.reads_settings || is_misfit(entry)))
     }
 

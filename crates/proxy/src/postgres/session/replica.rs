@@ -311,7 +311,7 @@ impl Session {
     pub(super) fn note_handled(&mut self) {
         self.waiting.looked();
         if let Some(sharing) = &mut self.server.sharing {
-            sharing.replica.is_refused = false;
+            (sharing.replica.is_refused, sharing.replica.waits_since) = (false, None);
         }
     }
 

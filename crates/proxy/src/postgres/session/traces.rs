@@ -80,9 +80,9 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// A statement with this effect is sent. `keeps_settings`: it runs only the server's own code. `sets_constants`: see [`sets_constants`].
+    /// A statement with this effect is sent. `keeps_settings`: it runs only the server's own code. `sets`: see [`set_by`].
     /// `is_local`: it changes settings for its transaction alone.
-    pub(super) fn note(&mut self, effect: Effect, keeps_settings: bool, sets_constants: bool, is_local: bool) {
+    pub(super) fn note(&mut self, effect: Effect, keeps_settings: bool, sets: Amid, is_local: bool) {
         if matches!(effect, Effect::Pure | Effect::TransactionControl) {
             return;
         }
@@ -93,8 +93,9 @@ impl Traces {
                 self.runs_code |= !matches!(effect, Effect::Settings | Effect::Signal);
             }
             let amid = match effect {
-                _ if sets_constants => Amid::Constants,
+                _ if sets == Amid::Constants => sets,
                 Effect::Definition | Effect::Forgets => Amid::Definitions,
+                Effect::Settings => sets,
                 _ => Amid::Others,
             };
             self.amid = self.amid.max(amid);
@@ -167,7 +168,12 @@ impl Traces {
 
     /// At rest: settings that statements had for their transactions alone are as before.
     pub(super) fn rest(&mut self) {
-        if self.known == Known::Clean {
+        let is_known = match self.known {
+            Known::Clean => true,
+            Known::Kept(what) => !matches!(what, "settings" | "role" | "unknown"),
+            _ => false,
+        };
+        if is_known {
             (self.amid, self.amid_since_asked) = (Amid::Label, Amid::Label);
         }
     }
@@ -253,14 +259,48 @@ impl Traces {
     }
 }
 
-/// Whether a text may change a setting on which it depends what the server makes of a statement when it prepares or plans it. What functions change, unseen, is not looked for.
-pub(super) fn sets_constants(text: &[u8]) -> bool {
+/// Amid what statements are prepared behind this text; Label: it sets nothing but settings of applications, on which it does not depend what the server
+/// makes of a statement when it prepares or plans it. What functions change, unseen, is not looked for.
+pub(super) fn set_by(text: &[u8]) -> Amid {
     // Beside the names of the settings.
     const WORDS: [&str; 8] = ["schema", "role", "authorization", "time zone", "encoding", "names", "xml", "lc_"];
     let text = String::from_utf8_lossy(text).to_ascii_lowercase();
-    // The name may be computed.
-    let is_computed = text.contains("set_config") && !text.contains("set_config('");
-    is_computed || OF_PREPARING.iter().chain(&WORDS).any(|name| text.contains(name))
+    let amid = |statement: &str| {
+        if let Some(runs_code) = sets_application_settings_alone(statement) {
+            return if runs_code { Amid::Others } else { Amid::Label };
+        }
+        // The name may be computed.
+        let is_computed = statement.split("set_config").skip(1).any(|call| !call.starts_with("('"));
+        let is_all = statement.contains("reset") && statement.contains("all");
+        let is_found = is_computed || is_all || OF_PREPARING.iter().chain(&WORDS).any(|name| statement.contains(name));
+        if is_found { Amid::Constants } else { Amid::Others }
+    };
+    // A constant with a semicolon makes pieces that are read as statements, which only finds more.
+    text.split(';').filter(|statement| !statement.trim_ascii().is_empty()).map(amid).max().unwrap_or(Amid::Others)
+}
+
+/// Whether a SET, or a query with set_config, names settings of applications and no others, whatever their values say: Some, with whether it may run
+/// other code. `text` is in small letters.
+fn sets_application_settings_alone(text: &str) -> Option<bool> {
+    let is_applications = |name: &str| {
+        name.contains('.') && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.'))
+    };
+    let mut words = text.split_ascii_whitespace();
+    match words.next()? {
+        "set" => {
+            let name = words.find(|word| !matches!(*word, "local" | "session"))?;
+            is_applications(name.split('=').next()?).then_some(false)
+        }
+        "select" => {
+            let calls: Vec<&str> = text.split("set_config").skip(1).collect();
+            let is_named = |call: &&str| {
+                call.strip_prefix("('").and_then(|name| name.split('\'').next()).is_some_and(is_applications)
+            };
+            let runs_code = text.matches('(').count() > calls.len() || words.any(|word| word == "from");
+            (!calls.is_empty() && calls.iter().all(is_named)).then_some(runs_code)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a statement may leave something. `keeps_settings`: it runs only the server's own code.
@@ -292,17 +332,17 @@ mod tests {
     fn statements_that_may_leave_something_are_asked_for() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Pure, false, false, false);
-        traces.note(Effect::TransactionControl, false, false, false);
-        traces.note(Effect::Write, true, false, false);
+        traces.note(Effect::Pure, false, Amid::Others, false);
+        traces.note(Effect::TransactionControl, false, Amid::Others, false);
+        traces.note(Effect::Write, true, Amid::Others, false);
         assert!(traces.pin(&nobody).is_none() && !traces.must_ask());
-        traces.note(Effect::Signal, false, false, false);
+        traces.note(Effect::Signal, false, Amid::Others, false);
         assert!(traces.pin(&nobody).is_some() && traces.must_ask() && traces.amid() == Amid::Others);
         traces.asked();
         traces.answered(Some(&lives("listen", &[])), &origin);
         assert_eq!(traces.amid(), Amid::Label, "its settings are known");
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("listen"), false));
-        traces.note(Effect::Signal, false, false, false);
+        traces.note(Effect::Signal, false, Amid::Others, false);
         traces.asked();
         traces.answered(Some(&lives("code", &[])), &origin);
         assert!(traces.pin(&nobody).is_none(), "no code was run");
@@ -312,9 +352,9 @@ mod tests {
     fn an_answer_to_an_earlier_question_tells_nothing() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Settings, false, false, false);
+        traces.note(Effect::Settings, false, Amid::Others, false);
         traces.asked();
-        traces.note(Effect::Settings, false, false, false);
+        traces.note(Effect::Settings, false, Amid::Others, false);
         traces.answered(Some(&origin), &origin);
         assert!(traces.must_ask() && traces.pin(&nobody).is_some());
         traces.asked();
@@ -323,11 +363,11 @@ mod tests {
         traces.asked();
         traces.answered(None, &origin);
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("unknown"), false));
-        traces.note(Effect::Settings, false, false, false);
+        traces.note(Effect::Settings, false, Amid::Others, false);
         traces.asked();
         traces.answered(Some(&lives("", &["temp_buffers=1MB"])), &origin);
         assert_eq!((traces.pin(&nobody), traces.amid()), (Some("settings"), Amid::Constants));
-        traces.note(Effect::Settings, false, true, false);
+        traces.note(Effect::Settings, false, Amid::Constants, false);
         traces.asked();
         assert!(traces.awaits_settings());
         traces.answered(Some(&lives("", &["TimeZone=UTC", "jit=off"])), &origin);
@@ -339,9 +379,9 @@ mod tests {
     fn what_is_set_for_a_transaction_behind_the_question_is_not_in_the_answer() {
         let origin = lives("", &[]);
         let mut traces = Traces::default();
-        traces.note(Effect::Settings, false, true, false);
+        traces.note(Effect::Settings, false, Amid::Constants, false);
         traces.asked();
-        traces.note(Effect::Settings, false, true, true);
+        traces.note(Effect::Settings, false, Amid::Constants, true);
         traces.answered(Some(&lives("", &["TimeZone=UTC"])), &origin);
         assert_eq!((traces.amid(), traces.awaits_settings(), traces.must_ask()), (Amid::Constants, false, false));
         traces.rest();
@@ -358,7 +398,7 @@ mod tests {
             (&["TimeZone=UTC", "jit=off"], Some("settings")),
             (&["TimeZone=UTC"], None),
         ] {
-            traces.note(Effect::Settings, false, false, false);
+            traces.note(Effect::Settings, false, Amid::Others, false);
             traces.asked();
             traces.answered(Some(&lives("", settings)), &origin);
             assert_eq!((traces.pin(&nobody), traces.has_no_label()), (pin, true), "{settings:?}");
@@ -369,10 +409,10 @@ mod tests {
     fn code_that_may_keep_something_keeps_the_connection_for_ever() {
         let (nobody, origin) = (AtomicBool::new(false), lives("", &[]));
         let mut traces = Traces::default();
-        traces.note(Effect::Write, false, false, false);
+        traces.note(Effect::Write, false, Amid::Others, false);
         traces.asked();
         traces.answered(Some(&lives("code", &[])), &origin);
-        traces.note(Effect::Write, false, false, false);
+        traces.note(Effect::Write, false, Amid::Others, false);
         assert_eq!((traces.pin(&nobody), traces.must_ask()), (Some("code"), false));
     }
 
@@ -385,18 +425,35 @@ mod tests {
             "select set_config($1, '', true)",
             "select set_config('role', 'anon', true)",
             "set search_path = a",
+            "RESET  ALL",
+            "set app.tenant = '1'; set role x",
+            "select set_config('app.tenant', ';', true), set_config('timezone', 'UTC', true)",
+            "set /*.*/ role = x",
+            "select set_config('app.tenant', set_config('timezone', 'UTC', true), true)",
+            "select set_config('app.tenant', '1', true), set_config($1, '', true)",
         ] {
-            assert!(sets_constants(text.as_bytes()), "{text}");
+            assert_eq!(set_by(text.as_bytes()), Amid::Constants, "{text}");
         }
         for name in OF_PREPARING {
-            assert!(sets_constants(format!("set {name} = default").as_bytes()), "{name}");
+            assert_eq!(set_by(format!("set {name} = default").as_bytes()), Amid::Constants, "{name}");
         }
-        for text in ["set local app.tenant = '1'", "set work_mem = '1MB'"] {
-            assert!(!sets_constants(text.as_bytes()), "{text}");
+        for text in [
+            "set local app.tenant = '1'",
+            "SET LOCAL app.user_role='names';",
+            "select set_config('request.jwt.claims', '{\"role\": \"anon\"}', true), set_config('app.schema', $1, true)",
+        ] {
+            assert_eq!(set_by(text.as_bytes()), Amid::Label, "{text}");
+        }
+        for text in [
+            "set work_mem = '1MB'",
+            "select set_config('app.tenant', f(), true)",
+            "begin; set local app.role = 'names'",
+        ] {
+            assert_eq!(set_by(text.as_bytes()), Amid::Others, "{text}");
         }
         let mut traces = Traces::default();
-        traces.note(Effect::Settings, false, true, false);
-        traces.note(Effect::Definition, false, false, false);
+        traces.note(Effect::Settings, false, Amid::Constants, false);
+        traces.note(Effect::Definition, false, Amid::Others, false);
         assert_eq!(traces.amid(), Amid::Constants);
     }
 
@@ -404,7 +461,7 @@ mod tests {
     fn sequences_keep_it_once_anybody_reads_them() {
         let reads = AtomicBool::new(false);
         let mut traces = Traces::default();
-        traces.note(Effect::Write, true, false, false);
+        traces.note(Effect::Write, true, Amid::Others, false);
         assert!(traces.pin(&reads).is_none());
         reads.store(true, Relaxed);
         assert_eq!(traces.pin(&reads), Some("sequence"));
@@ -414,7 +471,7 @@ mod tests {
     fn sequences_that_were_left_are_lost_whatever_keeps_the_connection() {
         let reads = AtomicBool::new(false);
         let mut traces = Traces::default();
-        traces.note(Effect::Write, true, false, false);
+        traces.note(Effect::Write, true, Amid::Others, false);
         traces.left();
         traces.note_unaskable("setseed", &reads);
         assert!(!traces.has_lost_sequences());
@@ -428,7 +485,7 @@ mod tests {
         let mut traces = Traces::default();
         traces.names.note(&["app.x".into()]);
         for (base, pin) in [("", None), ("other", Some("application_setting"))] {
-            traces.note(Effect::Settings, false, false, false);
+            traces.note(Effect::Settings, false, Amid::Others, false);
             traces.asked();
             traces.answered(Some(&Lives { base: base.to_owned(), names: "l".to_owned(), ..origin.clone() }), &origin);
             assert_eq!(traces.pin(&nobody), pin);

@@ -2,11 +2,17 @@
 
 use anyhow::{Result, ensure};
 
-use super::{is_silent, shared};
+use super::{is_silent, shared, shared_by_one};
 use crate::support::frames::{bind_text, describe_portal, describe_statement, execute, parse, query, sync};
 use crate::support::{RawClient, Version, on_both};
 
-on_both!(a_block_behind_the_question, plans_made_in_a_block, plans_made_under_other_settings,);
+on_both!(
+    a_block_behind_the_question,
+    plans_made_in_a_block,
+    plans_made_under_other_settings,
+    all_settings_are_reset,
+    statements_of_blocks_with_a_tenant_stay,
+);
 
 const SCHEMA: &str = "create table t (id int primary key); insert into t values (1)";
 
@@ -75,5 +81,49 @@ fn plans_made_under_other_settings(version: Version) -> Result<()> {
     ensure!(value_of(&mut a, "s")? == "0.333333333333");
     a.run("reset extra_float_digits")?;
     ensure!(value_of(&mut b, "s")? == "0.3333333333333333", "the plan is another session's");
+    Ok(())
+}
+
+/// On a connection that does not have the statement yet, whose constant is that of the settings of before.
+fn all_settings_are_reset(version: Version) -> Result<()> {
+    let pair = shared_by_one(version, SCHEMA, 2)?;
+    let (mut a, mut b) = (pair.connect()?, pair.connect()?);
+    a.run("set datestyle = 'SQL, DMY'")?;
+    a.exchange(&prepare("s", "select '01/02/2026'::date::text from t for share"), 1)?;
+    ensure!(value_of(&mut a, "s")? == "01/02/2026");
+    b.run("begin; select 1 from t for share")?;
+    a.run("reset all")?;
+    ensure!(value_of(&mut a, "s")? == "2026-02-01", "the constant was read again");
+    b.run("commit")
+}
+
+/// Row-level security sets a name for each transaction: its statements are prepared once.
+fn statements_of_blocks_with_a_tenant_stay(version: Version) -> Result<()> {
+    let schema = format!(
+        "{SCHEMA}; create function prepared() returns text language sql stable as \
+         $$ select string_agg(prepare_time::text, ' ' order by name) from pg_prepared_statements where statement like '%for share%' $$"
+    );
+    let pair = shared(version, &schema, 1)?;
+    let (mut a, mut b) = (pair.connect()?, pair.connect()?);
+    let mut first = None;
+    for round in 0..3 {
+        for client in [&mut a, &mut b] {
+            client.run("begin")?;
+            client.run(&format!("set local app.user_role = 'names of {round}'"))?;
+            if round == 0 {
+                client.exchange(&prepare("s", "select id::text from t for share"), 1)?;
+            }
+            ensure!(value_of(client, "s")? == "1");
+            client.run("commit")?;
+            ensure!(value_of(client, "s")? == "1");
+        }
+        if round > 0 {
+            let prepared = b.value("select prepared()")?;
+            ensure!(
+                !prepared.is_empty() && *first.get_or_insert(prepared.clone()) == prepared,
+                "prepared again: {first:?} {prepared}"
+            );
+        }
+    }
     Ok(())
 }
