@@ -2,12 +2,11 @@
 
 use std::io::Read as _;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
 use super::expect_value;
-use super::replicas::{BALANCE, Reset, Stand};
+use super::replicas::{BALANCE, Stand};
 use crate::support::{Message, PATIENCE, RawClient, Version, eventually, frames, on_both, relaying};
 
 on_both!(
@@ -178,24 +177,7 @@ fn client_has_answer(client: &RawClient) -> Result<bool> {
 /// A commit waits for a standby that does not answer. Who has seen it at the replica sees it in each later answer, and no session is ended.
 fn a_session_in_debt_reads_at_replicas(version: Version) -> Result<()> {
     let Some(stand) = Stand::new(version)? else { return Ok(()) };
-    let server = &stand.database.server;
-    for v in 9..=40 {
-        let clients = (0..40).map(|_| stand.connect()).collect::<Result<Vec<_>>>()?;
-        server.set("synchronous_standby_names", "nobody")?;
-        let write = format!("update account set v = {v} where id = 1");
-        let is_seen = thread::scope(|scope| {
-            let writer = scope.spawn(|| stand.database.run(&write));
-            let reset = Reset(server);
-            let is_seen = stays_in_debt(&stand, clients, &v.to_string());
-            drop(reset);
-            writer.join().map_err(|_| anyhow::anyhow!("writing has panicked"))??;
-            is_seen
-        })?;
-        if is_seen {
-            return Ok(());
-        }
-    }
-    anyhow::bail!("the replica has never shown a commit that waits")
+    stand.while_a_commit_waits(|clients, v| stays_in_debt(&stand, clients, &v.to_string()))
 }
 
 /// The only value of an answer; None: the session is to try again, as it may be under load.

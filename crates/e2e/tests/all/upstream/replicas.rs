@@ -98,6 +98,29 @@ impl Stand {
         })
     }
 
+    /// Runs this with new clients while a commit of this value waits for a standby that does not answer, until it returns true. It may take several
+    /// commits, since replicas are read for a moment only while one waits.
+    pub(super) fn while_a_commit_waits(&self, is_seen: impl Fn(Vec<RawClient>, u32) -> Result<bool>) -> Result<()> {
+        let server = &self.database.server;
+        for v in 9..=40 {
+            let clients = (0..40).map(|_| self.connect()).collect::<Result<Vec<_>>>()?;
+            server.set("synchronous_standby_names", "nobody")?;
+            let write = format!("update account set v = {v} where id = 1");
+            let is_seen = thread::scope(|scope| {
+                let writer = scope.spawn(|| self.database.run(&write));
+                let reset = Reset(server);
+                let is_seen = is_seen(clients, v);
+                drop(reset);
+                writer.join().map_err(|_| anyhow::anyhow!("writing has panicked"))??;
+                is_seen
+            })?;
+            if is_seen {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("the replica has never shown a commit that waits")
+    }
+
     /// The standby answers none of so many reads, which show this.
     pub(super) fn answers_none(&self, value: &str) -> Result<()> {
         let (mut client, before) = (self.connect()?, self.reads()?);
@@ -110,7 +133,7 @@ impl Stand {
 }
 
 /// Ends what keeps commits from becoming visible, so that no writer waits for ever.
-pub(super) struct Reset<'a>(pub(super) &'a Server);
+struct Reset<'a>(&'a Server);
 
 impl Drop for Reset<'_> {
     fn drop(&mut self) {
@@ -246,25 +269,8 @@ fn a_replica_that_is_promoted(version: Version) -> Result<()> {
 /// A commit waits for a standby that does not answer: the replica shows it, the primary does not. Who has read it at the replica sees it from then on.
 fn a_write_that_only_the_replica_shows(version: Version) -> Result<()> {
     let Some(stand) = Stand::new(version)? else { return Ok(()) };
-    let server = &stand.database.server;
-    // Replicas are read for a moment only while a commit waits, so it may take several. Each client reads once: afterwards it waits for the primary.
-    for v in 9..=40 {
-        let clients = (0..40).map(|_| stand.connect()).collect::<Result<Vec<_>>>()?;
-        server.set("synchronous_standby_names", "nobody")?;
-        let write = format!("update account set v = {v} where id = 1");
-        let is_seen = thread::scope(|scope| {
-            let writer = scope.spawn(|| stand.database.run(&write));
-            let reset = Reset(server);
-            let is_seen = is_seen_only_at_the_replica(&stand, clients, v);
-            drop(reset);
-            writer.join().map_err(|_| anyhow::anyhow!("writing has panicked"))??;
-            is_seen
-        })?;
-        if is_seen {
-            return Ok(());
-        }
-    }
-    anyhow::bail!("the replica has never shown a commit that waits")
+    // Each client reads once: afterwards it waits for the primary.
+    stand.while_a_commit_waits(|clients, v| is_seen_only_at_the_replica(&stand, clients, v))
 }
 
 /// Reads until the replica shows this value, and then at the primary; false: it does not show it.

@@ -1,7 +1,8 @@
 //! Sessions that share server connections: what belongs to a connection while no session has it, and how a session gets one.
 //!
 //! A connection is shared without any object of a session. Beside the state of its login it has its label, the settings that sessions have set there
-//! ([`labels`]), and names of settings of applications ([`application_settings`]). [`rest_question`] asks the server what lives there. What the session does with its connection is in [`crate::postgres::session`], in `sharing` and `traces`.
+//! ([`labels`]), and names of settings of applications ([`application_settings`]). [`rest_question`] asks the server what lives there. What the session
+//! does with its connection is in [`crate::postgres::session`], in `sharing` and `traces`.
 
 pub(crate) mod application_settings;
 pub(crate) mod cancel;

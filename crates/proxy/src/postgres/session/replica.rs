@@ -230,9 +230,8 @@ impl Session {
         let is_void = sharing.replica.debt.as_ref().is_none_or(|shown| shown.is_void(&self.shared));
         let message = "the primary does not show yet what a replica has shown";
         if !is_void {
-            // Where it cannot be refused now, it is looked at again.
-            if is_over && self.refuse_message(message) {
-                self.note_waited();
+            if is_over {
+                self.refuse_message(message);
             }
             return Tended::Again;
         }
@@ -241,23 +240,16 @@ impl Session {
         Tended::Ended
     }
 
-    /// The message that waited for the primary has its answer.
-    fn note_waited(&mut self) {
-        if let Some(sharing) = &mut self.server.sharing {
-            sharing.replica.waits_since = None;
-        }
-    }
-
     /// Answers the message at the start of the input with an error, as a server does; of the extended protocol, the messages up to `Sync` are skipped.
-    /// False: the session is not where Freshet may answer by itself.
-    fn refuse_message(&mut self, message: &str) -> bool {
+    /// Where Freshet may not answer by itself, the session goes on waiting.
+    fn refuse_message(&mut self, message: &str) {
         let head = frame::header(self.client.received()).ok().flatten();
         let is_outside = self.transaction.is_idle() && self.transaction.block().is_none() && self.is_idle();
         let is_between = !self.client.is_within_message() && *self.client.batch() == OpenBatch::None;
-        let Some(head) = head.filter(|_| is_outside && is_between) else { return false };
+        let Some(head) = head.filter(|_| is_outside && is_between) else { return };
         backend::put_error(self.client.output(), "ERROR", "40001", message);
         _ = self.client.take_trace();
-        self.waiting.looked();
+        self.note_handled();
         self.client.unseen_mut().forget();
         if matches!(head.tag, frontend::QUERY | frontend::FUNCTION_CALL) {
             backend::put_ready(self.client.output(), backend::STATUS_IDLE);
@@ -266,7 +258,6 @@ impl Session {
             self.client.begin_batch(OpenBatch::Skipped);
             self.client.set_ends_by_itself(true);
         }
-        true
     }
 
     /// The client has room for more of an answer.

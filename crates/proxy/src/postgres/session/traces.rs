@@ -266,8 +266,8 @@ pub(super) fn set_by(text: &[u8]) -> Amid {
     const WORDS: [&str; 8] = ["schema", "role", "authorization", "time zone", "encoding", "names", "xml", "lc_"];
     let text = String::from_utf8_lossy(text).to_ascii_lowercase();
     let amid = |statement: &str| {
-        if let Some(runs_code) = sets_application_settings_alone(statement) {
-            return if runs_code { Amid::Others } else { Amid::Label };
+        if let Some(amid) = set_by_applications(statement) {
+            return amid;
         }
         // The name may be computed.
         let is_computed = statement.split("set_config").skip(1).any(|call| !call.starts_with("('"));
@@ -279,9 +279,9 @@ pub(super) fn set_by(text: &[u8]) -> Amid {
     text.split(';').filter(|statement| !statement.trim_ascii().is_empty()).map(amid).max().unwrap_or(Amid::Others)
 }
 
-/// Whether a SET, or a query with set_config, names settings of applications and no others, whatever their values say: Some, with whether it may run
-/// other code. `text` is in small letters.
-fn sets_application_settings_alone(text: &str) -> Option<bool> {
+/// The same for a SET, or a query with set_config, that names settings of applications and no others, whatever their values say; None: it is no such
+/// statement. `text` is in small letters.
+fn set_by_applications(text: &str) -> Option<Amid> {
     let is_applications = |name: &str| {
         name.contains('.') && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.'))
     };
@@ -289,15 +289,16 @@ fn sets_application_settings_alone(text: &str) -> Option<bool> {
     match words.next()? {
         "set" => {
             let name = words.find(|word| !matches!(*word, "local" | "session"))?;
-            is_applications(name.split('=').next()?).then_some(false)
+            is_applications(name.split('=').next()?).then_some(Amid::Label)
         }
         "select" => {
             let calls: Vec<&str> = text.split("set_config").skip(1).collect();
             let is_named = |call: &&str| {
                 call.strip_prefix("('").and_then(|name| name.split('\'').next()).is_some_and(is_applications)
             };
-            let runs_code = text.matches('(').count() > calls.len() || words.any(|word| word == "from");
-            (!calls.is_empty() && calls.iter().all(is_named)).then_some(runs_code)
+            let may_run_code = text.matches('(').count() > calls.len() || words.any(|word| word == "from");
+            let amid = if may_run_code { Amid::Others } else { Amid::Label };
+            (!calls.is_empty() && calls.iter().all(is_named)).then_some(amid)
         }
         _ => None,
     }

@@ -61,25 +61,22 @@ fn a_block_behind_the_question(version: Version) -> Result<()> {
 const THIRD: &str = "select (1::float8 / 3)::text from t for share";
 
 fn plans_made_in_a_block(version: Version) -> Result<()> {
-    let pair = shared(version, SCHEMA, 1)?;
-    let (mut a, mut b) = (pair.connect()?, pair.connect()?);
-    b.exchange(&prepare("s", THIRD), 1)?;
-    a.exchange(&prepare("s", THIRD), 1)?;
-    a.run("begin; set local extra_float_digits = -3")?;
-    ensure!(value_of(&mut a, "s")? == "0.333333333333");
-    a.run("commit")?;
-    ensure!(value_of(&mut b, "s")? == "0.3333333333333333", "the plan is another session's");
-    Ok(())
+    plan_between(version, "begin; set local extra_float_digits = -3", "commit")
 }
 
 fn plans_made_under_other_settings(version: Version) -> Result<()> {
+    plan_between(version, "set extra_float_digits = -3", "reset extra_float_digits")
+}
+
+/// A session uses the statement under a setting that is in force between these; another one uses it behind them.
+fn plan_between(version: Version, set: &str, unset: &str) -> Result<()> {
     let pair = shared(version, SCHEMA, 1)?;
     let (mut a, mut b) = (pair.connect()?, pair.connect()?);
     b.exchange(&prepare("s", THIRD), 1)?;
     a.exchange(&prepare("s", THIRD), 1)?;
-    a.run("set extra_float_digits = -3")?;
+    a.run(set)?;
     ensure!(value_of(&mut a, "s")? == "0.333333333333");
-    a.run("reset extra_float_digits")?;
+    a.run(unset)?;
     ensure!(value_of(&mut b, "s")? == "0.3333333333333333", "the plan is another session's");
     Ok(())
 }
