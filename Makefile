@@ -20,7 +20,7 @@
 #   make apps     MediaWiki, WordPress, Redmine and a Django shop direct and through Freshet, 1 ms away, into docs/benchmarks   ARGS="--only wordpress"
 #   make docs     the documentation as a site, in target/docs/index.html
 #   make deny     licences, sources and known vulnerabilities of the dependencies (deny.toml)
-#   make packages   deb, rpm and tar of one static binary, in target/packages
+#   make packages   deb, rpm and tar of one static binary, in target/packages      FRESHET_BINARIES=FOLDER: built already by script/build-release
 #   make test-packages   installs them into a clean Debian root: configured, started, upgraded, removed
 #   make test-reproducible   builds the commit in two places and compares all bytes
 #   make release   all that a release consists of, with check sums and a bill of materials      ARGS=--draft
@@ -162,7 +162,7 @@ bench-traces:
 	$(CARGO) bench --package freshet-cache --bench traces --locked -- $(or $(ARGS),--output $(CURDIR)/docs/benchmarks/traces.md)
 
 packages:
-	script/build-release
+	[ -n "$(FRESHET_BINARIES)" ] || script/build-release
 	script/package
 
 release:

@@ -279,6 +279,7 @@ V=[
  P('S15 a lagging replica answers what no commit in between touches','HOLDS',tags=True,fast=dict(fills=0),**TWO),
  P('S16 ... where only unproven commits count as in between','VIOLATION',tags=True,ring='pending',**TWO),
  P('S17 ... although the stream has not reached the watermark','VIOLATION',tags=True,reach=False,**TWO),
+ P('S18 ... of two replicas, either of which may lag','HOLDS',tags=True,replicas=2,fills=0,fast=dict(touch=((0,),)),**TWO),
  P('X1 fills: nothing delivered behind the replayed position touches them, installed once all is proven','HOLDS',fast=dict(touch=((0,),)),**FILL),
  P('X2 fills by the rules of the primary: PENDING and what came since, with the position as proof','VIOLATION FRESH',proof='pending',**FILL),
  P('X3 pg_current_snapshot() of the replica as proof','VIOLATION FRESH',proof='snapshot',**FILL),

@@ -7,6 +7,7 @@
 mod changed;
 mod redefinitions;
 mod retained_keys;
+mod untouched;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use rapidhash::quality::RandomState;
 use crate::core::changed::Changed;
 use crate::core::redefinitions::Redefinitions;
 use crate::core::retained_keys::{Derived, RetainedKeys};
+use crate::core::untouched::Complete;
 use crate::flight::{Begun, Deferred, Ending, FillRequest, Flight, Id, Joiners};
 use crate::freshness::LogEndProbes;
 use crate::index::{Index, trim};
@@ -74,6 +76,7 @@ pub(crate) struct Core {
     published: HashSet<TableId, RandomState>,
     /// How often tables were published, or all of them unpublished.
     publications: u64,
+    complete: Option<Complete>,
     next_id: Id,
     nodes: HashMap<Id, Node, RandomState>,
     flights: HashMap<Arc<[u8]>, Id, RandomState>,

@@ -2,9 +2,9 @@
 //!
 //! Reading list: `docs/decisions/2026-11-29-replicas.md`, rules 1, 3 and 4; the model is `spec/replicas.py`.
 
-use freshet_types::{End, Nanos, Reason, TableId};
+use freshet_types::{CatalogVersion, End, Lsn, Nanos, Reason, TableId, Tag};
 
-use crate::freshness::Watermark;
+use crate::freshness::{Proven, Watermark};
 use crate::{Cache, Payload};
 
 impl<P: Payload> Cache<P> {
@@ -34,6 +34,22 @@ impl<P: Payload> Cache<P> {
         let core = self.core();
         let (epoch, before) = (core.epoch()?, core.before_pending());
         Some((End { epoch, lsn: before.unwrap_or_else(|| self.freshness.applied()) }, before.is_some()))
+    }
+
+    /// Whether a replica that has replayed everything up to this position may answer a statement with these tags, known under this catalogue, though
+    /// it has not reached the floor: no commit in between touches the tags. False also if that is not known.
+    pub fn untouched_since(&self, tags: &[Tag], catalog: CatalogVersion, floor: End, position: Lsn) -> bool {
+        let core = self.core();
+        core.epoch() == Some(floor.epoch) && core.is_untouched_since(tags, catalog, position)
+    }
+
+    /// This log end was asked for after `known` had been read: behind it, the stream delivers all changes of what was published then, under the
+    /// catalogue of that time.
+    pub fn note_complete(&self, known: &Proven, end: End) {
+        let mut core = self.core();
+        if core.epoch() == Some(end.epoch) && known.end.epoch == end.epoch {
+            core.note_complete(known, end.lsn);
+        }
     }
 
     /// Whether all these tables are published.

@@ -50,6 +50,12 @@ impl Ring {
         (self.dropped <= since).then(|| behind.map(|commit| commit.id).collect())
     }
 
+    /// All commits after `since`, and few others, the last one first. None if some may have been dropped, or if there are more than `count_max`.
+    pub(crate) fn few_since(&self, since: Lsn, count_max: usize) -> Option<impl Iterator<Item = &Commit>> {
+        let is_few = self.commits.iter().nth_back(count_max).is_none_or(|kept| kept.furthest <= since);
+        (self.dropped <= since && is_few).then(|| self.latest(since))
+    }
+
     /// All commits after `since` and few others, the last one first. A fill under writes so need not search the whole
     /// ring.
     fn latest(&self, since: Lsn) -> impl Iterator<Item = &Commit> {
@@ -106,5 +112,7 @@ mod tests {
         assert_eq!(ring.commits.len() as u64, COUNT_MAX);
         assert_eq!(quiet(&ring, 20), None, "the oldest are gone");
         assert_eq!(quiet(&ring, COUNT_MAX), Some(true));
+        let few = |since, count_max| ring.few_since(Lsn(since), count_max).map(Iterator::count);
+        assert_eq!((few(COUNT_MAX, 30), few(COUNT_MAX, 29), few(20, 2000)), (Some(30), None, None));
     }
 }

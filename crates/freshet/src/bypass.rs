@@ -30,7 +30,9 @@ pub(crate) async fn run(args: BypassArgs) -> Result<()> {
     let (at, state) = ask(&args.at, sql).await?;
     let is = match (args.state, state.as_str()) {
         (State::Off, "off") => "the cache answers",
-        (State::Off, _) => "a new process was asked to take over, and the cache of this one stays off",
+        (State::Off, _) => {
+            "its cache stays off: a new process was asked to take over, or the database is being removed"
+        }
         (State::On, _) => "all statements go to the database",
     };
     println!("bypass {state} at {at}: {is}");

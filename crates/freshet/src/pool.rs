@@ -3,8 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use freshet_proxy::{PoolMode, PoolSettings};
-use freshet_units::Span;
+use freshet_proxy::{LagMax, PoolMode, PoolSettings, ReplicaLimits};
+use freshet_units::{MemorySize, Span};
 
 /// Options of `freshet serve` about pools.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,6 +48,48 @@ pub(crate) struct PoolArgs {
     /// show no less than the primary has shown; for sessions that share connections
     #[arg(long)]
     read_replicas: bool,
+    /// A standby that is further behind is not read: a time such as 10s, or bytes of log such as 16MiB; if not given, none
+    /// is too far
+    #[arg(long, value_name = "TIME|SIZE")]
+    replica_lag_max: Option<Lag>,
+    /// Weights of standbys among those that may answer a read, such as db2=3; 1 if not given, 0: it is never read
+    #[arg(long, value_name = "HOST=WEIGHT", value_delimiter = ',')]
+    replica_weights: Vec<Weight>,
+    /// The weight of the primary among them; 0: it is read if no standby may answer
+    #[arg(long, value_name = "WEIGHT", default_value = "0", value_parser = clap::value_parser!(u32).range(..=1000))]
+    primary_weight: u32,
+}
+
+/// How far a standby may be behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lag(LagMax);
+
+impl FromStr for Lag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let time = text.parse::<Span>().map(|Span(time)| LagMax::Time(time));
+        let lag = time.or_else(|_| text.parse::<MemorySize>().map(|MemorySize(bytes)| LagMax::Bytes(bytes)));
+        lag.map(Self).map_err(|_| "a time is 250ms, 1s or 2m, a size is 65536, 512KiB or 16MiB".to_owned())
+    }
+}
+
+/// The weight of one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Weight {
+    server: String,
+    weight: u32,
+}
+
+impl FromStr for Weight {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = "a host, or host:port, =, and a weight from 0 to 1000";
+        let (server, weight) = text.rsplit_once('=').ok_or(form)?;
+        let weight = weight.parse().ok().filter(|weight| *weight <= 1000).ok_or(form)?;
+        Ok(Self { server: server.to_owned(), weight })
+    }
 }
 
 /// How sessions and server connections belong together.
@@ -89,13 +131,13 @@ impl FromStr for UserMode {
 }
 
 impl PoolArgs {
-    /// Why `read_replicas` does nothing, with the remedy, if that is so. `hosts`: those of the upstream; None: it is no PostgreSQL. `has_logins`: logins end
-    /// at Freshet.
-    pub(crate) fn reads_no_replicas(&self, hosts: Option<usize>, has_logins: bool) -> Option<String> {
+    /// Why `read_replicas` or a weight does nothing, with the remedy, if that is so. `hosts`: the addresses of the upstream; None: it is no PostgreSQL.
+    /// `has_logins`: logins end at Freshet.
+    pub(crate) fn warn_of_replicas(&self, hosts: Option<&[String]>, has_logins: bool) -> Option<String> {
         if !self.read_replicas {
             return None;
         }
-        let why = match hosts {
+        let why = match hosts.map(<[_]>::len) {
             None => "it is for PostgreSQL only: remove it, or set read_replicas = false for this database",
             Some(_) if !self.settings().may_share() => {
                 "sessions share no server connections: set pool = \"transaction\" (--pool transaction)"
@@ -106,9 +148,16 @@ impl PoolArgs {
             Some(..2) => {
                 "upstream has one host: name the standbys there, too (postgres://user@primary,standby/database)"
             }
-            Some(_) => return None,
+            Some(_) => return self.warn_of_weights(hosts.unwrap_or_default()),
         };
         Some(format!("read_replicas does nothing: {why}"))
+    }
+
+    fn warn_of_weights(&self, hosts: &[String]) -> Option<String> {
+        let is_known = |name: &str| hosts.iter().any(|address| ReplicaLimits::names(name, address));
+        let unknown = self.replica_weights.iter().find(|weight| !is_known(&weight.server))?;
+        let (name, hosts) = (&unknown.server, hosts.join(", "));
+        Some(format!("replica_weights: {name} is no server of upstream, whose servers are {hosts}"))
     }
 
     pub(crate) fn settings(&self) -> PoolSettings {
@@ -126,6 +175,11 @@ impl PoolArgs {
             lifetime: limit(self.server_lifetime),
             prepared_max: self.max_prepared_statements as usize,
             read_replicas: self.read_replicas,
+            replicas: ReplicaLimits {
+                lag_max: self.replica_lag_max.map(|Lag(lag)| lag),
+                weights: self.replica_weights.iter().map(|one| (one.server.clone(), one.weight)).collect(),
+                primary_weight: self.primary_weight,
+            },
         }
     }
 }

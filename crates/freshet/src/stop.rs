@@ -64,6 +64,7 @@ pub(crate) async fn until_stopped(
                 // Clients that log in are no sessions yet.
                 drain(databases, (drain_max(), || handover.connections() as u64), &mut signals).await;
             }
+            end.receive_all().await;
             successor = Some(end);
         }
     }

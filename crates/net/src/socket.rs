@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -29,6 +30,12 @@ impl Socket {
         Self::Tcp(Stream::absent())
     }
 
+    /// A connection of another process, without TLS, in a worker's thread.
+    pub fn inherited(socket: OwnedFd) -> io::Result<Self> {
+        let stream = Stream::watched(socket)?;
+        Ok(if stream.addresses().is_some() { Self::Tcp(stream) } else { Self::Unix(stream) })
+    }
+
     /// Belongs to no thread from here on: it may be idle, and be taken to another one. [`Self::wake`] must follow
     /// before it is used again.
     pub fn rest(&mut self) -> io::Result<()> {
@@ -38,6 +45,14 @@ impl Socket {
     /// Belongs to this thread's worker, and to the running task.
     pub fn wake(&mut self) -> io::Result<()> {
         self.stream().wake()
+    }
+
+    /// The connection itself, for another process: TLS cannot go with it.
+    pub fn into_descriptor(self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(plain) | Self::Unix(plain) => plain.into_descriptor(),
+            Self::Client(_) | Self::Upstream(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     fn stream(&mut self) -> &mut Stream {

@@ -72,6 +72,15 @@ impl Stream {
         Ok(())
     }
 
+    /// The connection itself, for another process.
+    pub(crate) fn into_descriptor(mut self) -> io::Result<OwnedFd> {
+        self.rest()?;
+        match self.0 {
+            Inner::Resting(resting) => Ok(resting.into_socket()?.into()),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
     /// Connects by TCP, without a time-out but the kernel's.
     pub(crate) async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
         Ok(Self(if worker::is_here() {

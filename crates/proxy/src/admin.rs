@@ -101,6 +101,8 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
             "since_seconds",
             "reason",
             "reads",
+            "lagging_reads",
+            "weight",
         ],
         Admin::ShowRules => &["rule", "conditions", "action", "matches", "since", "name", "origin"],
         Admin::Reload => &["key", "before", "now", "effect"],
@@ -153,7 +155,8 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
         }
         Admin::ShowConfig => config(shared),
         Admin::ShowReplication => {
-            let rows = shared.servers.shown(&shared.settings.upstream, shared.identity().as_deref());
+            let settings = &shared.settings;
+            let rows = shared.servers.shown(&settings.upstream, &settings.pool, shared.identity().as_deref());
             Table { columns: columns(admin), rows }
         }
         Admin::ShowRules => {
@@ -184,7 +187,7 @@ fn switch(shared: &Shared, asker: &Asker<'_>, on: bool) -> Table {
     if shared.switches.set_bypass(on) != on {
         tracing::warn!("user \"{}\" has switched the bypass {}", asker.who.user, word(on));
     }
-    // After a handover to a new process it stays on.
+    // After a handover to a new process, and in a database that is being removed, it stays on.
     table_of_pairs(vec![("bypass", word(shared.switches.bypass()).to_owned())])
 }
 

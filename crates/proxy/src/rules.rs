@@ -29,7 +29,7 @@ use regex::Regex;
 
 pub(crate) use hint::Hint;
 pub(crate) use text::span_text;
-pub use text::{Caching, RuleText, RuleTexts, is_digest};
+pub use text::{Caching, RuleText, RuleTexts, Way, is_digest};
 
 /// Who sends a statement.
 #[derive(Clone, Copy, Debug)]
@@ -287,6 +287,14 @@ impl RulesInForce {
     /// After how long a rule wants the statement cancelled.
     pub(crate) fn timeout(&self, query: Subject<'_>, who: &Who<'_>) -> Option<Nanos> {
         self.find(query, who).and_then(|rule| rule.text.timeout)
+    }
+
+    /// Where a rule or the statement's hint wants it to be read.
+    pub(crate) fn route(&self, query: Subject<'_>, who: &Who<'_>) -> Option<Way> {
+        match self.find(query, who) {
+            Some(rule) => rule.text.route,
+            None => self.hint(query)?.route,
+        }
     }
 
     /// Whether a rule wants statements in the query log.

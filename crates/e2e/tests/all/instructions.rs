@@ -294,7 +294,8 @@ const HEAD: &str = "# Instructions
 worker while one client sends a thousand of them; for a change, those of the main thread, which decodes the stream and looks for the
 results that it touches (a thousand results of the same table are in memory, an UPDATE of many rows in one transaction). The kernel's
 part, sockets above all, is not in it. What the machine does besides makes no difference; the compiler does. `ARGS=--write` writes
-this document; without it a figure that is more than 3% above what stands here fails.
+this document; without it a figure that is more than 3% above what stands here fails. The program is that of `cargo build --release`,
+with glibc; [packages](../guide/packages.md#building-the-packages) says what the static one takes.
 
 Each hit is timed and counted for its statement. That may cost 60 instructions: before, a hit of one row cost 2340, 3201, 2419, 3088,
 2421 and 3087, in the order of the columns. Figures of passing, kept and written statements differ by some per cent between runs, since

@@ -140,7 +140,7 @@ async fn check(args: &CheckArgs) -> Result<ExitCode> {
     let (upstream, mut database) = connect(args).await?;
     let mut report = Report::default();
     let configured = args.configured.as_ref();
-    if let Some(warning) = configured.and_then(|config| serve::postgres::reads_no_replicas(config, &upstream)) {
+    if let Some(warning) = configured.and_then(|config| serve::postgres::warn_of_replicas(config, &upstream)) {
         report.warning(warning, Vec::new());
     }
     if server::kind(&mut database, &mut report).await? {

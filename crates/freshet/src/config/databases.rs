@@ -63,6 +63,9 @@ pub(crate) const OWN: &[&str] = &[
     "server_lifetime",
     "max_prepared_statements",
     "read_replicas",
+    "replica_lag_max",
+    "replica_weights",
+    "primary_weight",
 ];
 
 /// Keys of a `[[database]]` that are not options.

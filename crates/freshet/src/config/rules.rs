@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use freshet_proxy::{Caching, NewCache, RuleText};
+use freshet_proxy::{Caching, NewCache, RuleText, Way};
 use toml::de::{DeTable, DeValue};
 
 use crate::config::fault::Fault;
@@ -12,7 +12,7 @@ use crate::serve::nanos;
 /// The key of the tables.
 pub(crate) const KEY: &str = "rule";
 /// The keys of a rule, with what they are.
-pub(crate) const KEYS: [(&str, &str); 12] = [
+pub(crate) const KEYS: [(&str, &str); 13] = [
     ("name", "A name for SHOW RULES"),
     ("digest", "The digest of the statement, as SHOW CACHES and SHOW PROXIED QUERIES show it"),
     ("user", "The user that the session has logged in as"),
@@ -23,6 +23,7 @@ pub(crate) const KEYS: [(&str, &str); 12] = [
     ("cache", "What is cached: as without the rule (auto), always, or never"),
     ("ttl", "How long a result is served that changes do not invalidate, such as one with the time of day: 10s"),
     ("timeout", "After how long the statement is cancelled at the database: 5s"),
+    ("route", "PostgreSQL: where what is not in the cache is read: primary, or replica, if one may answer"),
     ("log", "true: the statement goes to the query log, however short it took (--query-log)"),
     ("refuse", "The statement is refused, with this message"),
 ];
@@ -94,13 +95,13 @@ fn rule(
         fault(&place, Some(key), text);
     }
     let has = |key: &str| keys.iter().any(|(name, _)| name.get_ref() == key);
-    let runs = ["cache", "ttl", "timeout", LOG].into_iter().any(has);
+    let runs = ["cache", "ttl", "timeout", "route", LOG].into_iter().any(has);
     if runs && has("refuse") {
-        fault(span, None, "a rule has either cache, ttl, timeout and log, or refuse".to_owned());
+        fault(span, None, "a rule has either cache, ttl, timeout, route and log, or refuse".to_owned());
     } else if has("ttl") && rule.cache == Caching::Never {
         fault(span, None, "what is never cached has no ttl".to_owned());
     } else if faults.len() == before && !runs && !has("refuse") {
-        let text = "a rule does nothing without cache, ttl, timeout, log or refuse".to_owned();
+        let text = "a rule does nothing without cache, ttl, timeout, route, log or refuse".to_owned();
         faults.push((span.clone(), file.fault(span, Some(KEY.to_owned()), text)));
     }
     rule
@@ -134,6 +135,10 @@ fn set(rule: &mut RuleText, key: &str, text: &str) -> Result<(), String> {
         "refuse" => rule.refuse = value,
         "ttl" => rule.ttl = Some(nanos(text.parse()?)),
         "timeout" => rule.timeout = Some(nanos(text.parse()?)),
+        "route" => {
+            let known = Way::named(text);
+            rule.route = Some(known.ok_or_else(|| format!("{text:?}: expected \"primary\" or \"replica\""))?);
+        }
         _ => {
             let known = Caching::named(text);
             rule.cache = known.ok_or_else(|| format!("{text:?}: expected \"auto\", \"always\" or \"never\""))?;
@@ -177,8 +182,8 @@ mod tests {
                 "f.toml:3:9: rule.cache: \"nevr\": expected \"auto\", \"always\" or \"never\"",
                 "f.toml:5:9: rule.query: not a regular expression: unclosed group",
                 "f.toml:8:10: rule.digest: expected a text in quotes, not a number",
-                "f.toml:10:1: a rule has either cache, ttl, timeout and log, or refuse",
-                "f.toml:13:1: rule: a rule does nothing without cache, ttl, timeout, log or refuse",
+                "f.toml:10:1: a rule has either cache, ttl, timeout, route and log, or refuse",
+                "f.toml:13:1: rule: a rule does nothing without cache, ttl, timeout, route, log or refuse",
             ]
         );
         assert_eq!(
@@ -196,14 +201,21 @@ mod tests {
             [
                 "f.toml:2:7: rule.log: expected true or false, not a text",
                 "f.toml:4:8: rule.name: expected 1 to 63 bytes without control characters, and no digest",
-                "f.toml:6:1: a rule has either cache, ttl, timeout and log, or refuse",
+                "f.toml:6:1: a rule has either cache, ttl, timeout, route and log, or refuse",
             ]
         );
         assert_eq!(
             read("[[rule]]\ntimeout = \"1ms\"\n[[rule]]\ntimeout = \"2s\"\nrefuse = \"x\"\n").expect_err("faults"),
             [
                 "f.toml:2:11: rule.timeout: expected a time between 10ms and 24h",
-                "f.toml:3:1: a rule has either cache, ttl, timeout and log, or refuse",
+                "f.toml:3:1: a rule has either cache, ttl, timeout, route and log, or refuse",
+            ]
+        );
+        assert_eq!(
+            read("[[rule]]\nroute = \"standby\"\n[[rule]]\nroute = \"primary\"\nrefuse = \"x\"\n").expect_err("faults"),
+            [
+                "f.toml:2:9: rule.route: \"standby\": expected \"primary\" or \"replica\"",
+                "f.toml:3:1: a rule has either cache, ttl, timeout, route and log, or refuse",
             ]
         );
         assert_eq!(

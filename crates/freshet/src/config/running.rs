@@ -433,7 +433,7 @@ fn rows_of_memory(name: &str, config: &DatabaseConfig, family: &Family) -> Vec<[
 
 /// The bypass, if a statement has switched it.
 fn at_run_time(config: &DatabaseConfig, family: &Family) -> Option<String> {
-    let bypass = family.shared().switches.bypass();
+    let bypass = family.shared().switches.is_bypass_asked();
     (bypass != config.args.bypass).then(|| bypass.to_string())
 }
 

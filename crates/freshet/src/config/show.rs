@@ -78,6 +78,8 @@ fn help(arg: &Arg) -> String {
 fn example(arg: &Arg) -> String {
     match key(arg) {
         "upstream" => "postgres://freshet@db.example.com:5432/shop".to_owned(),
+        "replica_lag_max" => "10s".to_owned(),
+        "replica_weights" => "db2.example.com=3".to_owned(),
         "listen" => "127.0.0.1:6432".to_owned(),
         "http" => "127.0.0.1:9127".to_owned(),
         "workers" => "4".to_owned(),

@@ -9,6 +9,7 @@
 //! | new | `ready` | the old one switches its cache off |
 //! | old | `go` | the new one reads again what a statement may have changed meanwhile |
 //! | new | `taken` | it accepts from now on, the old one does not any more, and tells the service manager which process is the service |
+//! | old | a session (`SCM_RIGHTS`), each when it is between two statements | it goes on in the new one ([`freshet_proxy::CarriedSession`]) |
 //! | old | the end of the stream: the process has ended | the new one follows the change stream, and caches |
 //!
 //! A new process that ends before `taken` changes nothing: it has not accepted a connection, and the old one goes on. If it is stuck there and is killed, it
@@ -20,6 +21,7 @@
 //! other way round. One of them caches, or neither. That also settles who follows a lasting replication slot.
 
 mod predecessor;
+mod sessions;
 mod successor;
 
 pub(crate) use predecessor::{Predecessor, PredecessorEnd, WAITING};

@@ -1,7 +1,7 @@
 //! The new process's side.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use freshet_proxy::{Inherited, Shared};
+use freshet_proxy::{CarriedSession, Inherited, Shared};
 use freshet_replication::Control;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
-use super::{END, GO, READY, TAKEN, VARIABLE};
+use super::{END, GO, READY, TAKEN, VARIABLE, sessions};
 
 /// All has been sent before the process was started.
 const SOCKETS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,7 +46,11 @@ impl Predecessor {
 
     /// Returns when this process is to accept connections. An error if the other one has ended before. `rest`: sockets that are not listened on any more.
     /// `read_again` is called when nothing can be changed through the other one any more.
-    pub(crate) async fn take_over(self, rest: Inherited, read_again: impl FnOnce()) -> Result<PredecessorEnd> {
+    pub(crate) async fn take_over(
+        self,
+        rest: Inherited,
+        read_again: impl FnOnce(),
+    ) -> Result<(PredecessorEnd, Arrivals)> {
         self.link.set_nonblocking(true)?;
         let mut link = tokio::net::UnixStream::from_std(self.link)?;
         link.write_all(format!("{READY}\n").as_bytes()).await?;
@@ -59,14 +63,45 @@ impl Predecessor {
             tracing::warn!("no longer listening on {address}: the configuration does not name it any more");
         }
         drop(rest);
+        let link = link.into_std()?;
+        link.set_nonblocking(false)?;
+        link.set_read_timeout(None)?;
         let (end, ended) = watch::channel(false);
-        tokio::spawn(async move {
-            // Nothing comes but the end.
-            let _ = link.read_to_end(&mut Vec::new()).await;
-            tracing::info!("the process before this one has ended");
-            let _ = end.send(true);
-        });
-        Ok(PredecessorEnd(Some(ended)))
+        Ok((PredecessorEnd(Some(ended)), Arrivals { link, end }))
+    }
+}
+
+/// The sessions of the process before this one that go on here.
+pub(crate) struct Arrivals {
+    link: UnixStream,
+    end: watch::Sender<bool>,
+}
+
+impl Arrivals {
+    /// Takes them, and notices the end of that process, in a thread.
+    pub(crate) fn receive(self, take: impl Fn(CarriedSession) + Send + 'static) -> io::Result<()> {
+        std::thread::Builder::new().name("arrivals".to_owned()).spawn(move || {
+            let mut sessions = 0_usize;
+            loop {
+                match sessions::receive(&self.link) {
+                    Ok(Some(session)) => {
+                        sessions += 1;
+                        take(session);
+                    }
+                    Ok(None) => break,
+                    Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "a session of the process before this one is lost");
+                        // The end alone is waited for.
+                        let _ = io::copy(&mut &self.link, &mut io::sink());
+                        break;
+                    }
+                }
+            }
+            tracing::info!(sessions, "the process before this one has ended; its sessions that go on here are counted");
+            let _ = self.end.send(true);
+        })?;
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use freshet_proxy::Workers;
+use freshet_proxy::{Databases, Workers};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::predecessor::PredecessorEnd;
+use super::sessions::Departures;
 use super::{END, GO, READY, TAKEN, VARIABLE};
 use crate::exit::SuccessorFailed;
 use crate::notify::ServiceManager;
@@ -41,6 +42,7 @@ pub(crate) struct Handover {
     pub(crate) arguments: Vec<OsString>,
     /// Ends all changes of this process, and its cache (true), or undoes that. Returns the previous state.
     pub(crate) set_retired: Box<dyn Fn(bool) -> bool + Send + Sync>,
+    pub(crate) databases: Arc<Databases>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) web: Option<Web>,
     /// Reads changed files.
@@ -87,7 +89,9 @@ impl Handover {
             web.stop();
         }
         tracing::info!(connections = self.connections(), "handed over to process {process}; sessions go on here");
-        Ok(SuccessorEnd::of(successor.leave(), manager.clone()))
+        let (process, departures) = successor.leave();
+        self.databases.begin_handover(departures.sender());
+        Ok(SuccessorEnd::of(process, departures, manager.clone()))
     }
 
     fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
@@ -165,10 +169,10 @@ impl Successor {
         self.says(TAKEN, TAKEN_TIMEOUT).await
     }
 
-    /// The process, which outlives this one. The link ends with this process and not before: by that the new one sees its end.
-    fn leave(self) -> ManuallyDrop<Child> {
-        std::mem::forget(self.link);
-        ManuallyDrop::new(self.process)
+    /// The process, which outlives this one, and what takes sessions there. The link ends with this process and not before: by that the new one sees its
+    /// end.
+    fn leave(self) -> (ManuallyDrop<Child>, Departures) {
+        (ManuallyDrop::new(self.process), Departures::begin(self.link))
     }
 }
 
@@ -185,10 +189,13 @@ impl fmt::Display for Ended {
 impl std::error::Error for Ended {}
 
 /// The end of the new process, as long as this one is there.
-pub(crate) struct SuccessorEnd(watch::Receiver<Option<ExitStatus>>);
+pub(crate) struct SuccessorEnd {
+    ended: watch::Receiver<Option<ExitStatus>>,
+    departures: Option<Departures>,
+}
 
 impl SuccessorEnd {
-    fn of(mut process: ManuallyDrop<Child>, manager: Arc<ServiceManager>) -> Self {
+    fn of(mut process: ManuallyDrop<Child>, departures: Departures, manager: Arc<ServiceManager>) -> Self {
         let (end, ended) = watch::channel(None);
         tokio::spawn(async move {
             let Ok(status) = process.wait().await else { return };
@@ -199,19 +206,26 @@ impl SuccessorEnd {
             }
             let _ = end.send(Some(status));
         });
-        Self(ended)
+        Self { ended, departures: Some(departures) }
+    }
+
+    /// Returns when the sessions are there that have left this process. No more leave it.
+    pub(crate) async fn receive_all(&mut self) {
+        if let Some(departures) = self.departures.take() {
+            departures.finish().await;
+        }
     }
 
     /// Returns after the end.
     pub(crate) async fn come(&mut self) {
-        if self.0.wait_for(Option::is_some).await.is_err() {
+        if self.ended.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     /// An error if the new process has failed.
     pub(crate) fn check(&self) -> Result<()> {
-        match *self.0.borrow() {
+        match *self.ended.borrow() {
             Some(status) if !status.success() => Err(SuccessorFailed(status).into()),
             _ => Ok(()),
         }

@@ -324,7 +324,7 @@ impl Served {
         let (database, stop, mut ended) = (life.database.clone(), life.stop.clone(), life.ended.clone());
         state.leaving.push(life);
         // Its sessions serve no cached results any more: from now on other sessions may write to the same database without waiting for this stream.
-        database.family.shared().switches.set_bypass(true);
+        database.family.shared().switches.end_cache();
         database.family.shared().switches.begin_drain();
         tokio::spawn(async move {
             stop::drain_one(&database, drain_timeout, CLOSE_TIMEOUT).await;

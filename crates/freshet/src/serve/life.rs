@@ -85,7 +85,7 @@ pub(super) async fn live(
     // An error means that the program ends.
     let _ = stopped.wait_for(|stop| *stop).await;
     // Nothing may be served from the cache without its stream.
-    shared.switches.set_bypass(true);
+    shared.switches.end_cache();
     control.shutdown();
     // A persistent slot is dropped.
     timeout(FOLLOWER_END_TIMEOUT, follower).await.ok();

@@ -216,14 +216,21 @@ pub(crate) async fn run(
     // What changes from now on is seen, also before a handover.
     let watch = config.args.access.clone().watch(running.clone(), manager.clone())?;
     let exporter = otlp::start(&config.args.otlp, &databases)?;
-    let predecessor = match predecessor {
-        Some(predecessor) => predecessor.take_over(inherited, || running.read_again()).await?,
-        None => PredecessorEnd::default(),
+    let (predecessor, arrivals) = match predecessor {
+        Some(predecessor) => {
+            let (end, arrivals) = predecessor.take_over(inherited, || running.read_again()).await?;
+            (end, Some(arrivals))
+        }
+        None => (PredecessorEnd::default(), None),
     };
     served.start(&config, predecessor.clone());
     let watch = tokio::spawn(watch);
     served.start_memory(start);
     listener.run();
+    if let Some(arrivals) = arrivals {
+        let (workers, databases) = (served.workers.clone(), databases.clone());
+        arrivals.receive(move |session| workers.take_over(session, &databases))?;
+    }
     if let Some(web) = &web {
         web.run(&config.args.web, databases.clone());
     }
@@ -234,6 +241,7 @@ pub(crate) async fn run(
         requests,
         arguments,
         set_retired: Box::new(move |retired| in_charge.set_retired(retired)),
+        databases: databases.clone(),
         workers: served.workers.clone(),
         web,
         watch: watch.abort_handle(),

@@ -30,7 +30,7 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
 /// Opens a server without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<MySql>> {
     let (args, upstream) = (&config.args, upstream(config)?);
-    if let Some(warning) = args.pool.reads_no_replicas(None, true) {
+    if let Some(warning) = args.pool.warn_of_replicas(None, true) {
         tracing::warn!("{warning}");
     }
     let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user(), instance);

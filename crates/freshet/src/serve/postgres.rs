@@ -41,17 +41,17 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
     Ok(upstream)
 }
 
-/// Why `read_replicas` does nothing, with the remedy, if that is so.
-pub(crate) fn reads_no_replicas(config: &DatabaseConfig, upstream: &Upstream) -> Option<String> {
+/// Why `read_replicas` or a weight does nothing, with the remedy, if that is so.
+pub(crate) fn warn_of_replicas(config: &DatabaseConfig, upstream: &Upstream) -> Option<String> {
     let args = &config.args;
-    let hosts = upstream.conninfo().hosts.len();
-    args.pool.reads_no_replicas(Some(hosts), args.access.has_logins())
+    let hosts: Vec<String> = upstream.conninfo().hosts.iter().map(|host| host.address.to_string()).collect();
+    args.pool.warn_of_replicas(Some(&hosts), args.access.has_logins())
 }
 
 /// Opens a database without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<Pg>> {
     let (args, upstream) = (&config.args, upstream(config)?);
-    if let Some(warning) = reads_no_replicas(config, &upstream) {
+    if let Some(warning) = warn_of_replicas(config, &upstream) {
         tracing::warn!("{warning}");
     }
     let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user, instance);
@@ -86,6 +86,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span, predec
     pg.tasks.spawn(service::look_up_users(pg.clone()));
     pg.tasks.spawn(service::tend_pools(pg.clone()));
     pg.tasks.spawn(service::check_logins(pg.clone()));
+    pg.tasks.spawn(service::listen_for_sessions(pg.clone()));
     pg.tasks.spawn(service::refresh_entries(pg.clone()));
     service::run_key_queries(pg);
     let config = FollowerConfig {

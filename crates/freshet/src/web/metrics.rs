@@ -85,6 +85,8 @@ fn pools(shared: &Shared, out: &mut Writer) -> fmt::Result {
     out.counter("freshet_pool_check_outs", help, pools.check_outs.load(Relaxed))?;
     let help = "Of these, connections that were given settings of the session ahead";
     out.counter("freshet_pool_settings_sent", help, pools.changed.load(Relaxed))?;
+    let help = "Sessions that listen to channels without a server connection of their own";
+    out.gauge("freshet_listening_sessions", help, pools.listening.load(Relaxed) as f64)?;
     out.counter("freshet_pool_waits", "Waits for such a connection", pools.waits.load(Relaxed))?;
     let seconds = pools.waited.load(Relaxed) as f64 / 1e9;
     out.counter("freshet_pool_wait_seconds", "Time that these took in all", seconds)?;
@@ -101,6 +103,8 @@ fn replicas(shared: &Shared, out: &mut Writer) -> fmt::Result {
     let by_server = |of: fn(&ReadFigures) -> u64| figures.iter().map(move |(server, one)| (server.clone(), of(one)));
     let help = "Reads that a replica has answered, by server";
     out.counters(("freshet_replica_reads", help), "server", by_server(|one| one.answered))?;
+    let help = "Of these, reads that it could answer although it had not replayed enough of the log, since nothing in between mattered to them";
+    out.counters(("freshet_replica_reads_lagging", help), "server", by_server(|one| one.lagging))?;
     let help = "Reads that went to the primary since the replica had not replayed enough of the log, by server";
     out.counters(("freshet_replica_reads_behind", help), "server", by_server(|one| one.behind))?;
     let help = "Reads that were run again at the primary, or broken, since the replica failed or changed, by server";

@@ -1,6 +1,8 @@
 //! The client of service connections.
 
-use std::collections::HashMap;
+mod notifications;
+
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use super::frames::{Frames, MESSAGE_BYTES_MAX, frame};
 use super::login::{LoggedIn, Purpose, login, login_at, parameter_status};
 use super::open::send_cancel;
 use crate::Upstream;
+pub use notifications::Notification;
 
 /// Bytes that all rows of one answer may hold.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
@@ -57,6 +60,8 @@ pub struct Client {
     prepared: Prepared,
     /// The last answer left a transaction that has failed.
     failed: bool,
+    /// Bodies of notifications that have come, if they are kept.
+    notifications: Option<VecDeque<Box<[u8]>>>,
 }
 
 /// The prepared statements.
@@ -113,6 +118,7 @@ impl Client {
             answer_bytes_max: ANSWER_BYTES_MAX,
             prepared: Prepared::default(),
             failed: false,
+            notifications: None,
         };
         // A start-up parameter that the server does not know refuses the login, and this one came with version 14.
         if client.server_version() >= 14 {
@@ -270,7 +276,7 @@ impl Client {
         }
         // The state is set back once a whole message of copy data was seen, so every other way out leaves it dead
         // except a drop, which happens inside `receive` only.
-        match Self::receive_on(&mut self.frames, &mut self.login.parameters).await {
+        match Self::receive_on(&mut self.frames, &mut self.login.parameters, &mut self.notifications).await {
             Ok((b'd', body)) => Ok(body),
             other => {
                 self.state = State::Dead;
@@ -370,17 +376,22 @@ impl Client {
     }
 
     async fn receive(&mut self) -> Result<(u8, &[u8]), Error> {
-        Self::receive_on(&mut self.frames, &mut self.login.parameters).await
+        Self::receive_on(&mut self.frames, &mut self.login.parameters, &mut self.notifications).await
     }
 
     /// The next message that is neither a notice nor a report.
     async fn receive_on<'a>(
         frames: &'a mut Frames,
         parameters: &mut HashMap<String, String>,
+        notifications: &mut Option<VecDeque<Box<[u8]>>>,
     ) -> Result<(u8, &'a [u8]), Error> {
         loop {
             frames.wait().await?;
             match frames.peek_tag() {
+                Some(b'A') if notifications.is_some() => {
+                    let (_, body) = frames.take()?;
+                    notifications.get_or_insert_default().push_back(body.into());
+                }
                 Some(b'S') => {
                     let (_, body) = frames.take()?;
                     let (name, value) = parameter_status(body)?;

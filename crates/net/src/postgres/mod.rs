@@ -15,7 +15,7 @@ mod relay;
 pub mod scram;
 pub mod secret;
 
-pub use client::{Client, Rows};
+pub use client::{Client, Notification, Rows};
 pub use error::{ConnectError, Error, ServerError};
 pub use login::{Purpose, SessionLogin, login_session, login_session_at};
 pub use open::cancel;

@@ -84,6 +84,57 @@ pub enum Credentials {
     Md5(Md5Hash),
 }
 
+/// Bytes that hold a secret.
+#[derive(Clone, Default)]
+pub struct SecretBytes(Zeroizing<Vec<u8>>);
+
+impl SecretBytes {
+    /// Takes ownership of them.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The bytes themselves, for the code that needs them.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Credentials {
+    /// For another process of Freshet.
+    pub fn to_bytes(&self) -> SecretBytes {
+        let (kind, parts): (u8, [&[u8]; 2]) = match self {
+            Self::Nothing => (b'n', [&[], &[]]),
+            Self::Password(password) => (b'p', [password.expose().as_bytes(), &[]]),
+            Self::Scram(keys) => (b's', [keys.client_key.as_slice(), keys.server_key.as_slice()]),
+            Self::Md5(hash) => (b'm', [hash.0.as_slice(), &[]]),
+        };
+        SecretBytes::new([&[kind][..], parts[0], parts[1]].concat())
+    }
+
+    /// What [`Self::to_bytes`] has written.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (kind, secret) = bytes.split_first()?;
+        let key = |bytes: &[u8]| bytes.try_into().ok().map(Zeroizing::new);
+        match kind {
+            b'n' if secret.is_empty() => Some(Self::Nothing),
+            b'p' => Some(Self::Password(Secret::new(String::from_utf8(secret.to_vec()).ok()?))),
+            b's' => {
+                let (client_key, server_key) = secret.split_at_checked(32)?;
+                Some(Self::Scram(ClientKeys { client_key: key(client_key)?, server_key: key(server_key)? }))
+            }
+            b'm' => Some(Self::Md5(Md5Hash(key(secret)?))),
+            _ => None,
+        }
+    }
+}
+
 /// `md5(password || user)` as 32 hexadecimal digits.
 #[derive(Clone)]
 pub struct Md5Hash(Zeroizing<[u8; 32]>);
@@ -388,6 +439,23 @@ mod tests {
     ];
 
     /// For every password, the derived verifier is the one of a real server.
+    #[test]
+    fn credentials_go_to_another_process() {
+        let keys = ClientKeys { client_key: Zeroizing::new([1; 32]), server_key: Zeroizing::new([2; 32]) };
+        for credentials in [
+            Credentials::Nothing,
+            Credentials::Password(Secret::new("geheim".to_owned())),
+            Credentials::Scram(keys),
+            Credentials::Md5(Md5Hash::of("geheim", "u")),
+        ] {
+            let bytes = credentials.to_bytes();
+            let read = Credentials::from_bytes(bytes.expose()).expect("what was written");
+            assert_eq!(read.to_bytes().expose(), bytes.expose());
+            assert!(!format!("{bytes:?}").contains("geheim"));
+        }
+        assert!(Credentials::from_bytes(b"s123").is_none() && Credentials::from_bytes(b"").is_none());
+    }
+
     #[test]
     fn postgresql_derives_the_same() -> anyhow::Result<()> {
         for major in [15, 18] {

@@ -116,6 +116,18 @@ impl Resting {
         }
     }
 
+    /// Nobody watches it any more.
+    pub(crate) fn into_socket(self) -> io::Result<Socket> {
+        match self {
+            Self::Watched(Watched { socket, number, .. }) => {
+                // Another process may have it, so that its end here would not end the watch.
+                epoll::delete(&number.of.epoll, &socket)?;
+                Ok(socket)
+            }
+            Self::Unwatched(socket) => Ok(socket),
+        }
+    }
+
     /// For the running task.
     pub(crate) fn wake(self) -> io::Result<Watched> {
         match self {

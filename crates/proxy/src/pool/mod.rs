@@ -38,7 +38,7 @@ use crate::pool::queue::{Queue, Queued};
 pub(crate) use crate::pool::group::Group;
 pub(crate) use crate::pool::lease::Lease;
 pub(crate) use crate::pool::logins::Logins;
-pub use crate::pool::settings::{PoolMode, PoolSettings};
+pub use crate::pool::settings::{LagMax, PoolMode, PoolSettings, ReplicaLimits};
 
 /// Whose connections a pool has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -145,6 +145,8 @@ pub struct PoolFigures {
     pub timeouts: AtomicU64,
     /// PostgreSQL: connections that were given the settings of a session ahead of its statement.
     pub changed: AtomicU64,
+    /// PostgreSQL: sessions for which another connection listens to channels.
+    pub listening: AtomicU64,
 }
 
 /// One pool, to be shown.
@@ -459,6 +461,12 @@ impl<C> Pools<C> {
     pub(crate) fn has_earlier(&self, database: Option<&str>) -> bool {
         let is_open = |pool: &Pool<C>| pool.earlier.iter().any(|earlier| earlier.strong_count() > 0);
         self.inside().pools.iter().any(|(key, pool)| key.is_of(database) && is_open(pool))
+    }
+
+    /// Connections in use, of all pools.
+    pub(crate) fn in_use(&self) -> usize {
+        let inside = self.inside();
+        inside.open - inside.pools.values().map(|pool| pool.idle.len()).sum::<usize>()
     }
 
     /// Whether anybody waits for a connection.

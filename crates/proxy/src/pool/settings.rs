@@ -60,6 +60,41 @@ pub struct PoolSettings {
     pub prepared_max: usize,
     /// PostgreSQL: reads go to replicas that are known to be new enough.
     pub read_replicas: bool,
+    /// Which of them, and which share of reads.
+    pub replicas: ReplicaLimits,
+}
+
+/// How far a replica may be behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LagMax {
+    /// So many bytes of log.
+    Bytes(u64),
+    /// The age of the last transaction that it has replayed.
+    Time(Duration),
+}
+
+/// The operator's limits for reads at replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaLimits {
+    /// One that is further behind is not read; None: none is too far.
+    pub lag_max: Option<LagMax>,
+    /// Weights of servers, by host and port, or by host; those of others are 1. With 0 a server is never read as a replica.
+    pub weights: Arc<[(String, u32)]>,
+    /// The weight of the primary among them; 0: it is read if no replica may answer.
+    pub primary_weight: u32,
+}
+
+impl ReplicaLimits {
+    /// The weight of the server with this address.
+    pub fn weight_of(&self, address: &str) -> u32 {
+        let is_it = |name: &str| Self::names(name, address);
+        self.weights.iter().find(|(name, _)| is_it(name)).map_or(1, |(_, weight)| *weight)
+    }
+
+    /// Whether this is the server's address, or its host.
+    pub fn names(name: &str, address: &str) -> bool {
+        address == name || address.rsplit_once(':').is_some_and(|(host, _)| host.trim_matches(['[', ']']) == name)
+    }
 }
 
 impl Default for PoolSettings {
@@ -77,6 +112,7 @@ impl Default for PoolSettings {
             lifetime: Some(Duration::from_secs(3600)),
             prepared_max: 200,
             read_replicas: false,
+            replicas: ReplicaLimits::default(),
         }
     }
 }
@@ -99,5 +135,18 @@ impl PoolSettings {
 
     pub(super) fn is_too_old(&self, terms: &Terms) -> bool {
         self.lifetime.is_some_and(|limit| terms.born.elapsed() >= limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_by_its_host_with_or_without_its_port() {
+        let weights = [("db2:5433".to_owned(), 3), ("db3".to_owned(), 0), ("::1".to_owned(), 5)].into();
+        let limits = ReplicaLimits { weights, ..ReplicaLimits::default() };
+        let weights = ["db2:5433", "db2:5432", "db3:5432", "[::1]:5432", "db"].map(|address| limits.weight_of(address));
+        assert_eq!(weights, [3, 1, 0, 5, 1]);
     }
 }

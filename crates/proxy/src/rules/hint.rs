@@ -10,7 +10,7 @@ use freshet_types::Nanos;
 use freshet_units::Span;
 use memchr::memmem;
 
-use crate::rules::text::{Caching, is_ttl};
+use crate::rules::text::{Caching, Way, is_ttl};
 
 const NAME: &[u8] = b"freshet:";
 const BEGIN: &[u8] = b" /* freshet: ";
@@ -21,6 +21,7 @@ const END: &[u8] = b" */";
 pub(crate) struct Hint {
     pub(crate) cache: Caching,
     pub(crate) ttl: Option<Nanos>,
+    pub(crate) route: Option<Way>,
 }
 
 impl Hint {
@@ -31,12 +32,14 @@ impl Hint {
         Self::parse(text.get(at + BEGIN.len()..)?)
     }
 
-    /// `ttl=10s`, `cache=always` or both, with commas or blanks between them. None: anything else.
+    /// `ttl=10s`, `cache=always`, `primary`, or several of them, with commas or blanks between them. None: anything else.
     fn parse(body: &[u8]) -> Option<Self> {
         let (mut hint, mut has_cache) = (Self::default(), false);
         let items = std::str::from_utf8(body).ok()?.split([',', ' ', '\t']).filter(|item| !item.is_empty());
         for item in items {
-            match item.split_once('=')? {
+            let (key, value) = item.split_once('=').unwrap_or(("route", item));
+            match (key, value) {
+                ("route", name) if hint.route.is_none() => hint.route = Some(Way::named(name)?),
                 ("ttl", span) if hint.ttl.is_none() => {
                     let Span(span) = span.parse().ok()?;
                     hint.ttl = Some(Nanos::try_from(span.as_nanos()).ok().filter(|ttl| is_ttl(*ttl))?);
@@ -46,7 +49,8 @@ impl Hint {
             }
         }
         let is_contradictory = hint.cache == Caching::Never && hint.ttl.is_some();
-        Some(hint).filter(|_| (has_cache || hint.ttl.is_some()) && !is_contradictory)
+        let is_any = has_cache || hint.ttl.is_some() || hint.route.is_some();
+        Some(hint).filter(|_| is_any && !is_contradictory)
     }
 }
 
@@ -93,9 +97,15 @@ mod tests {
         let hint = |text: &str| Hint::parse(text.as_bytes());
         let ttl = |ttl| Some(Hint { ttl: Some(ttl), ..Hint::default() });
         assert_eq!(hint("ttl=10s"), ttl(10 * SECOND));
-        let both = Hint { cache: Caching::Always, ttl: Some(SECOND) };
+        let both = Hint { cache: Caching::Always, ttl: Some(SECOND), ..Hint::default() };
         assert_eq!((hint("cache=always, ttl=1s"), hint("ttl=1s cache=always")), (Some(both), Some(both)));
-        assert_eq!(hint("cache=never"), Some(Hint { cache: Caching::Never, ttl: None }));
+        assert_eq!(hint("cache=never"), Some(Hint { cache: Caching::Never, ..Hint::default() }));
+        let route = |cache, way| Some(Hint { cache, route: Some(way), ..Hint::default() });
+        assert_eq!(
+            (hint("primary"), hint("route=primary")),
+            (route(Caching::Auto, Way::Primary), route(Caching::Auto, Way::Primary))
+        );
+        assert_eq!(hint("cache=never, replica"), route(Caching::Never, Way::Replica));
         for wrong in [
             "",
             "ttl",
@@ -104,6 +114,8 @@ mod tests {
             "ttl=1s ttl=2s",
             "cache=no",
             "cache=never ttl=1s",
+            "standby",
+            "primary replica",
             "TTL=1s",
             "ttl=1s x=1",
             "\u{e9}=1",

@@ -45,6 +45,29 @@ impl Caching {
     }
 }
 
+/// Where what is not in the cache is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// At the primary.
+    Primary,
+    /// At a replica, if one may answer.
+    Replica,
+}
+
+impl Way {
+    /// All, with their names.
+    pub const NAMES: [(&'static str, Self); 2] = [("primary", Self::Primary), ("replica", Self::Replica)];
+
+    /// The one with this name.
+    pub fn named(wanted: &str) -> Option<Self> {
+        Self::NAMES.into_iter().find(|(name, _)| *name == wanted).map(|(_, way)| way)
+    }
+
+    fn name(self) -> &'static str {
+        Self::NAMES.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
+    }
+}
+
 /// A rule as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleText {
@@ -68,6 +91,8 @@ pub struct RuleText {
     pub ttl: Option<Nanos>,
     /// After so long the statement is cancelled at the server.
     pub timeout: Option<Nanos>,
+    /// PostgreSQL: where it is read.
+    pub route: Option<Way>,
     /// The statement goes to the query log, however short it took.
     pub log: bool,
     /// The statement is refused with this message.
@@ -151,6 +176,7 @@ impl RuleText {
         actions.extend(self.refuse.as_deref().map(|message| does("refuse", quote(message))));
         actions.extend(self.ttl.map(|ttl| does("ttl", quote(&span_text(ttl)))));
         actions.extend(self.timeout.map(|timeout| does("timeout", quote(&span_text(timeout)))));
+        actions.extend(self.route.map(|route| does("route", quote(route.name()))));
         actions.extend(self.log.then(|| does("log", "true".to_owned())));
         if self.cache != Caching::Auto || actions.is_empty() {
             actions.insert(0, does("cache", quote(self.cache.name())));
@@ -226,6 +252,7 @@ mod tests {
             cache: Caching::Always,
             ttl: Some(1_500_000_000),
             timeout: Some(3_000_000_000),
+            route: Some(Way::Primary),
             log: true,
             ..RuleText::default()
         };
@@ -236,10 +263,12 @@ mod tests {
             "cache = \"always\"",
             "ttl = \"1500ms\"",
             "timeout = \"3s\"",
+            "route = \"primary\"",
             "log = true",
         ];
         assert_eq!(rule.toml(), lines);
-        let shown = ["digest = '0123456789abcdef'", "cache = 'always', ttl = '1500ms', timeout = '3s', log = true"];
+        let does = "cache = 'always', ttl = '1500ms', timeout = '3s', route = 'primary', log = true";
+        let shown = ["digest = '0123456789abcdef'", does];
         assert_eq!(rule.shown(), shown);
         assert_eq!(RuleText::default().toml(), ["[[rule]]", "cache = \"auto\""]);
         assert_eq!([60_000_000_000, 1000, 1].map(span_text), ["60s", "1us", "1ns"]);

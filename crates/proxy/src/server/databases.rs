@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
 
 use crate::mysql::MySql;
 use crate::postgres::Pg;
 use crate::server::access::{AccessError, AccessRules};
+use crate::server::carried::CarriedSession;
 use crate::server::query_log::QueryLog;
 use crate::server::sessions::Sessions;
 use crate::server::stop_request::StopRequest;
@@ -325,6 +327,13 @@ impl Databases {
     /// Whether another process takes over, or has done so.
     pub fn is_retired(&self) -> bool {
         self.retired.load(SeqCst)
+    }
+
+    /// Another process takes over the sessions that can go on there.
+    pub fn begin_handover(&self, successor: &mpsc::Sender<CarriedSession>) {
+        for database in self.databases().iter() {
+            database.family.shared().switches.begin_handover(successor.clone());
+        }
     }
 
     /// Begins the drain of all databases: no new connections; each session ends as soon as it is idle.

@@ -13,7 +13,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::mysql::{self, MySql};
+use crate::postgres;
 use crate::server::access::Incoming;
+use crate::server::carried::CarriedSession;
 use crate::server::databases::Databases;
 use crate::server::sockets::{BACKLOG, Inherited, ListenAddress, Socket};
 
@@ -40,25 +42,32 @@ pub enum Target {
     MySql(Arc<MySql>),
 }
 
+impl Work {
+    /// Does it in a task. Each family has tasks of its own type, so that a poll leads straight into the session.
+    fn spawn(self, worker: usize, load: Arc<AtomicUsize>) {
+        match self {
+            Self::Session(socket, Target::Postgres(databases)) => freshet_net::spawn(async move {
+                postgres::session::serve(socket, databases, worker).await;
+                load.fetch_sub(1, Relaxed);
+            }),
+            Self::Session(socket, Target::MySql(mysql)) => freshet_net::spawn(async move {
+                mysql::session::serve(socket, mysql, worker).await;
+                load.fetch_sub(1, Relaxed);
+            }),
+            Self::Carried(session, databases) => freshet_net::spawn(async move {
+                postgres::session::take_over(session, databases, worker).await;
+                load.fetch_sub(1, Relaxed);
+            }),
+            Self::Turn { .. } => {}
+        }
+    }
+}
+
 impl Target {
     async fn drained(&self) {
         match self {
             Self::Postgres(databases) => databases.drained().await,
             Self::MySql(mysql) => mysql.switches.drained().await,
-        }
-    }
-
-    /// Serves a connection in a task. Each family has tasks of its own type, so that a poll leads straight into the session.
-    fn spawn(self, socket: Incoming, worker: usize, load: Arc<AtomicUsize>) {
-        match self {
-            Self::Postgres(databases) => freshet_net::spawn(async move {
-                crate::postgres::session::serve(socket, databases, worker).await;
-                load.fetch_sub(1, Relaxed);
-            }),
-            Self::MySql(mysql) => freshet_net::spawn(async move {
-                mysql::session::serve(socket, mysql, worker).await;
-                load.fetch_sub(1, Relaxed);
-            }),
         }
     }
 }
@@ -89,6 +98,7 @@ struct Worker {
 #[derive(Debug)]
 enum Work {
     Session(Incoming, Target),
+    Carried(CarriedSession, Arc<Databases>),
     /// Dropped at the worker's next turn.
     Turn {
         _done: oneshot::Sender<()>,
@@ -131,7 +141,7 @@ impl Listener {
                         _ = handed_over.wait_for(|is_so| *is_so) => return,
                     };
                     match accepted {
-                        Ok(incoming) => workers.deal(incoming, target.clone()),
+                        Ok(incoming) => workers.deal(Work::Session(incoming, target.clone())),
                         Err(error) => {
                             // Most likely out of file descriptors, which ending sessions may free.
                             tracing::warn!(%error, "cannot accept a connection");
@@ -184,10 +194,15 @@ impl Workers {
         self.threads.iter().map(|worker| worker.load.load(Relaxed)).sum()
     }
 
-    fn deal(&self, incoming: Incoming, target: Target) {
+    /// Serves a session of the process before this one.
+    pub fn take_over(&self, session: CarriedSession, databases: &Arc<Databases>) {
+        self.deal(Work::Carried(session, databases.clone()));
+    }
+
+    fn deal(&self, work: Work) {
         let Some(worker) = self.threads.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
         worker.load.fetch_add(1, Relaxed);
-        if worker.queue.try_send(Work::Session(incoming, target)).is_err() {
+        if worker.queue.try_send(work).is_err() {
             worker.load.fetch_sub(1, Relaxed);
             tracing::warn!("a worker's queue is full: connection closed");
         }
@@ -208,7 +223,7 @@ impl Workers {
 
 impl Worker {
     fn start(at: usize) -> io::Result<Self> {
-        let (queue, mut incoming) = mpsc::channel(QUEUE_MAX);
+        let (queue, mut incoming) = mpsc::channel::<Work>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
         let worker_load = load.clone();
         // This runtime provides timers and name resolution.
@@ -223,9 +238,7 @@ impl Worker {
             let _ = report.send(Ok(()));
             let error = worker.run(async move {
                 while let Some(work) = incoming.recv().await {
-                    if let Work::Session(socket, target) = work {
-                        target.spawn(socket, at, worker_load.clone());
-                    }
+                    work.spawn(at, worker_load.clone());
                 }
             });
             tracing::error!(%error, "a worker has ended");

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod calendar;
+pub(crate) mod carried;
 pub(crate) mod client_limit;
 pub(crate) mod console;
 pub(crate) mod databases;

@@ -9,25 +9,41 @@
 use std::mem::replace;
 use std::pin::Pin;
 use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release, SeqCst},
+    AtomicBool, AtomicU8,
+    Ordering::{AcqRel, Acquire, Release, SeqCst},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, mpsc};
+
+use crate::server::carried::CarriedSession;
 
 /// The switches. Both are off at the start of the program, except with `--bypass`; they are not persistent.
 #[derive(Debug, Default)]
 pub struct Switches {
-    /// Whether nothing may be served from the cache, for either reason.
+    /// Whether nothing may be served from the cache, for any of the reasons.
     bypass: AtomicBool,
     reasons: Mutex<BypassReasons>,
-    draining: AtomicBool,
+    /// A [`Stage`].
+    stage: AtomicU8,
     drain: Notify,
+    /// Takes sessions over.
+    successor: OnceLock<mpsc::Sender<CarriedSession>>,
+    handover: Notify,
     /// The time for the drain is over: sessions within a transaction end, too.
     closing: AtomicBool,
     close: Notify,
+}
+
+/// What happens to sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Serving,
+    /// Those that can go on in another process do so.
+    HandingOver,
+    /// They end as soon as they are idle.
+    Draining,
 }
 
 #[derive(Debug, Default)]
@@ -36,12 +52,24 @@ struct BypassReasons {
     asked: bool,
     /// Another process caches from now on.
     retired: bool,
+    /// The change stream ends.
+    ended: bool,
 }
 
 impl Switches {
     /// Switches the cache off (true) or on again; returns what it was switched to before. [`Self::bypass`] is the effect of it.
     pub fn set_bypass(&self, on: bool) -> bool {
         self.change(|reasons| replace(&mut reasons.asked, on))
+    }
+
+    /// What [`Self::set_bypass`] has switched it to.
+    pub fn is_bypass_asked(&self) -> bool {
+        self.reasons().asked
+    }
+
+    /// Switches the cache off for ever: its change stream ends.
+    pub fn end_cache(&self) {
+        self.change(|reasons| reasons.ended = true);
     }
 
     /// Switches the cache off (true), whatever [`Self::set_bypass`] says, since another process caches; or undoes that.
@@ -57,7 +85,7 @@ impl Switches {
     fn change<T>(&self, change: impl FnOnce(&mut BypassReasons) -> T) -> T {
         let mut reasons = self.reasons();
         let result = change(&mut reasons);
-        self.bypass.store(reasons.asked || reasons.retired, SeqCst);
+        self.bypass.store(reasons.asked || reasons.retired || reasons.ended, SeqCst);
         result
     }
 
@@ -72,13 +100,44 @@ impl Switches {
 
     /// Begins the drain: no new connections; each session ends as soon as it is idle.
     pub fn begin_drain(&self) {
-        self.draining.store(true, Release);
+        self.stage.store(Stage::Draining as u8, Release);
         self.drain.notify_waiters();
     }
 
     /// Whether the drain has begun.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Acquire)
+        self.stage() == Stage::Draining
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Acquire) {
+            0 => Stage::Serving,
+            1 => Stage::HandingOver,
+            _ => Stage::Draining,
+        }
+    }
+
+    /// Another process serves, and takes over the sessions that can go on there.
+    pub fn begin_handover(&self, successor: mpsc::Sender<CarriedSession>) {
+        if self.successor.set(successor).is_ok() {
+            self.change_stage(Stage::Serving, Stage::HandingOver);
+            self.handover.notify_waiters();
+        }
+    }
+
+    /// It takes no more sessions.
+    pub(crate) fn end_handover(&self) {
+        self.change_stage(Stage::HandingOver, Stage::Serving);
+    }
+
+    fn change_stage(&self, from: Stage, to: Stage) {
+        // Otherwise a drain has begun.
+        let _ = self.stage.compare_exchange(from as u8, to as u8, AcqRel, Acquire);
+    }
+
+    /// What takes sessions over.
+    pub(crate) fn successor(&self) -> Option<&mpsc::Sender<CarriedSession>> {
+        self.successor.get()
     }
 
     /// Ends the time for the drain: a session within a transaction ends as soon as no statement of it runs.
@@ -101,10 +160,10 @@ impl Switches {
         }
     }
 
-    /// Wakes the current task when the drain begins and when its time is over, as long as the value lives. The task must check [`Self::is_draining`]
-    /// itself, also before its first wait.
-    pub(crate) async fn enlist(&self) -> [Pin<Box<Notified<'_>>>; 2] {
-        let mut wakers = [Box::pin(self.drain.notified()), Box::pin(self.close.notified())];
+    /// Wakes the current task when a handover or the drain begins and when the time for the drain is over, as long as the value lives. The task must
+    /// check [`Self::stage`] itself, also before its first wait.
+    pub(crate) async fn enlist(&self) -> [Pin<Box<Notified<'_>>>; 3] {
+        let mut wakers = [&self.handover, &self.drain, &self.close].map(|begins| Box::pin(begins.notified()));
         std::future::poll_fn(|cx| {
             for waker in &mut wakers {
                 let _ = waker.as_mut().poll(cx);
@@ -113,5 +172,25 @@ impl Switches {
         })
         .await;
         wakers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_switched_off_for_another_reason_is_not_switched_on() {
+        let switches = Switches::default();
+        switches.set_bypass(true);
+        switches.set_bypass(false);
+        assert!(!switches.bypass());
+        switches.set_retired(true);
+        assert!(!switches.set_bypass(false) && !switches.is_bypass_asked() && switches.bypass());
+        switches.end_cache();
+        switches.set_retired(false);
+        switches.set_bypass(true);
+        switches.set_bypass(false);
+        assert!(switches.bypass(), "the cache of a stream that ends");
     }
 }

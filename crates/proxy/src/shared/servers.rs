@@ -12,19 +12,20 @@ mod views;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use freshet_types::{Lsn, Nanos};
 use tokio::sync::Notify;
 
+use crate::pool::{LagMax, PoolSettings, ReplicaLimits};
 use crate::shared::ServerIdentity;
 use crate::shared::servers::reading::Reading;
 use crate::shared::servers::settled::Settled;
 
 pub use reading::ReadFigures;
 pub(crate) use reading::{Trouble, Who};
-pub(crate) use route::Route;
+pub(crate) use route::{Route, route};
 pub(crate) use settled::Ids;
 pub(crate) use views::InUse;
 
@@ -61,6 +62,19 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Whether it is a standby that is further behind this log end than the operator allows. If that is not known, it is.
+    fn lags_beyond(&self, limits: &ReplicaLimits, end: Option<Lsn>) -> bool {
+        let Some(lag_max) = limits.lag_max.filter(|_| self.role == Role::Standby) else { return false };
+        let is_within = match lag_max {
+            LagMax::Bytes(most) => {
+                let behind = end.zip(self.position).map(|(end, position)| end.0.saturating_sub(position.0));
+                behind.is_some_and(|bytes| bytes <= most)
+            }
+            LagMax::Time(most) => self.lag_seconds.parse().is_ok_and(|seconds: f64| seconds <= most.as_secs_f64()),
+        };
+        !is_within
+    }
+
     /// Whether it is the server of this stream.
     fn is_of(&self, stream: &ServerIdentity) -> bool {
         stream.system_id == self.system_id && stream.postmaster_start == self.postmaster_start
@@ -93,11 +107,13 @@ impl fmt::Display for LeftOut {
 struct Watched {
     address: String,
     /// Its last answer.
-    found: Option<Found>,
+    found: Option<Arc<Found>>,
     /// Why it has not answered since.
     trouble: Option<String>,
     left_out: Option<LeftOut>,
     since: Instant,
+    /// Among those that may answer a read.
+    weight: u32,
     reading: Reading,
 }
 
@@ -156,11 +172,12 @@ impl Servers {
     }
 
     /// These servers are watched from now on.
-    pub(crate) fn begin(&self, addresses: impl Iterator<Item = String>) {
+    pub(crate) fn begin(&self, addresses: impl Iterator<Item = String>, limits: &ReplicaLimits) {
         let since = Instant::now();
-        let watch = |address| {
+        let watch = |address: String| {
             let (found, trouble, left_out, reading) = Default::default();
-            Watched { address, found, trouble, left_out, since, reading }
+            let weight = limits.weight_of(&address);
+            Watched { address, found, trouble, left_out, since, weight, reading }
         };
         self.inside().list = addresses.map(watch).collect();
     }
@@ -173,7 +190,7 @@ impl Servers {
         let goes_on = match answer {
             Ok(found) => {
                 let goes_on = server.found.as_ref().is_some_and(|before| found.goes_on_as(before));
-                (server.found, server.trouble) = (Some(found), None);
+                (server.found, server.trouble) = (Some(Arc::new(found)), None);
                 server.reading.answered(asked_at);
                 goes_on
             }
@@ -234,17 +251,22 @@ impl Servers {
     }
 
     /// The rows of SHOW REPLICATION. `upstream`: for an upstream whose servers are not watched.
-    pub(crate) fn shown(&self, upstream: &str, stream: Option<&ServerIdentity>) -> Vec<Vec<String>> {
+    pub(crate) fn shown(
+        &self,
+        upstream: &str,
+        pool: &PoolSettings,
+        stream: Option<&ServerIdentity>,
+    ) -> Vec<Vec<String>> {
         let inside = self.inside();
         if inside.list.is_empty() {
             let is_stream = if stream.is_some() { "yes" } else { "no" };
-            let row = [upstream, "", "", "", "", "", is_stream, "not watched", "", "", ""];
+            let row = [upstream, "", "", "", "", "", is_stream, "not watched", "", "", "", "", ""];
             return vec![row.map(str::to_owned).into()];
         }
         let comes_from = |found: &Found| stream.is_some_and(|stream| found.is_of(stream));
-        let found = || inside.list.iter().filter_map(|server| server.found.as_ref());
+        let found = || inside.list.iter().filter_map(|server| server.found.as_deref());
         let end = found().find(|found| comes_from(found)).and_then(|found| found.position);
-        inside.list.iter().map(|server| row(server, end, comes_from)).collect()
+        inside.list.iter().map(|server| row(server, end, pool, comes_from)).collect()
     }
 }
 
@@ -268,18 +290,22 @@ fn verdict(inside: &Inside, system_id: &str, at: usize, in_use: usize) -> Option
                 && rival.timeline == found.timeline
                 && rival.postmaster_start != found.postmaster_start
         };
-        other == in_use && other != at && rival.is_up_as(Role::Primary) && rival.found.as_ref().is_some_and(same)
+        other == in_use && other != at && rival.is_up_as(Role::Primary) && rival.found.as_deref().is_some_and(same)
     };
     let has_rival = server.is_up_as(Role::Primary) && inside.list.iter().enumerate().any(is_rival);
     has_rival.then_some(LeftOut::SecondPrimary)
 }
 
 /// `end`: the log end of the stream's server.
-fn row(server: &Watched, end: Option<Lsn>, comes_from: impl Fn(&Found) -> bool) -> Vec<String> {
-    let found = server.found.as_ref();
+fn row(server: &Watched, end: Option<Lsn>, pool: &PoolSettings, comes_from: impl Fn(&Found) -> bool) -> Vec<String> {
+    let found = server.found.as_deref();
     let text = |of: fn(&Found) -> Option<String>| found.and_then(of).unwrap_or_default();
     let lag = end.zip(found.and_then(|found| found.position)).map(|(end, position)| end.0.saturating_sub(position.0));
     let reason = server.left_out.map(|left_out| left_out.to_string()).or_else(|| server.trouble.clone());
+    let lags = || pool.read_replicas && found.is_some_and(|found| found.lags_beyond(&pool.replicas, end));
+    let reason = reason.or_else(|| lags().then(|| "it lags beyond replica_lag_max: no reads go there".to_owned()));
+    let is_primary = found.is_some_and(|found| found.role == Role::Primary);
+    let weight = if is_primary { pool.replicas.primary_weight } else { server.weight };
     vec![
         server.address.clone(),
         text(|found| Some(found.role.name().to_owned())),
@@ -292,11 +318,15 @@ fn row(server: &Watched, end: Option<Lsn>, comes_from: impl Fn(&Found) -> bool) 
         server.since.elapsed().as_secs().to_string(),
         reason.unwrap_or_default(),
         server.reading.figures().answered.to_string(),
+        server.reading.figures().lagging.to_string(),
+        if pool.read_replicas { weight.to_string() } else { String::new() },
     ]
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn found(system_id: &str, role: Role, timeline: u32) -> Found {
@@ -309,7 +339,7 @@ mod tests {
 
     fn three() -> Servers {
         let servers = Servers::default();
-        servers.begin(["a", "b", "c"].map(str::to_owned).into_iter());
+        servers.begin(["a", "b", "c"].map(str::to_owned).into_iter(), &ReplicaLimits::default());
         servers
     }
 
@@ -362,8 +392,23 @@ mod tests {
         servers.note(1, Ok(found("7", Role::Primary, 1)), 1);
         assert_eq!(servers.decide(None, 1), []);
         assert_eq!(left_out(servers.decide(Some(&stream), 1)), [(0, Some(LeftOut::OtherSystem))]);
-        let rows = servers.shown("", Some(&stream));
+        let rows = servers.shown("", &PoolSettings::default(), Some(&stream));
         assert_eq!(rows.iter().map(|row| row[7].as_str()).collect::<Vec<_>>(), ["left out", "up", "unknown"]);
         assert_eq!(rows[1][6], "yes");
+    }
+
+    #[test]
+    fn a_standby_may_lag_as_far_as_the_operator_allows() {
+        let limits = |lag_max| ReplicaLimits { lag_max, ..ReplicaLimits::default() };
+        let standby = |lag: &str| Found { lag_seconds: lag.into(), ..found("7", Role::Standby, 1) };
+        let (bytes, time) = (limits(Some(LagMax::Bytes(50))), limits(Some(LagMax::Time(Duration::from_secs(2)))));
+        let ends = [None, Some(Lsn(90)), Some(Lsn(150)), Some(Lsn(151))];
+        assert_eq!(ends.map(|end| standby("0").lags_beyond(&bytes, end)), [true, false, false, true]);
+        assert_eq!(
+            ["", "0", "2.000", "2.001"].map(|lag| standby(lag).lags_beyond(&time, None)),
+            [true, false, false, true]
+        );
+        assert!(!standby("9").lags_beyond(&limits(None), None));
+        assert!(!found("7", Role::Primary, 1).lags_beyond(&bytes, Some(Lsn(1000))));
     }
 }

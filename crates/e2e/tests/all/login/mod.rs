@@ -1,5 +1,6 @@
 //! Logins that Freshet decides: sources of verifiers, methods, refusals, limits.
 
+mod carried;
 mod guarded;
 mod limits;
 mod malformed;

@@ -112,6 +112,13 @@ fn what_is_wrong_with_a_file_is_told_at_once() -> Result<()> {
         let is_right = if remedy.is_empty() { lines.is_empty() } else { lines.len() == 1 && lines[0].contains(remedy) };
         ensure!(said.0 == Some(0) && is_right, "{text}: {said:?}");
     }
+    let text = "upstream = \"postgres://u@127.0.0.1:1,127.0.0.1:2/d\"\nauth = \"trust\"\npool = \"transaction\"\nread_replicas = true\n";
+    for (name, is_known) in [("127.0.0.1:2", true), ("db9", false)] {
+        bad.write(&format!("{text}replica_weights = [\"{name}=2\"]\nreplica_lag_max = \"10s\"\n"))?;
+        let said = run(&program, &["serve", "--config", path, "--check-config"])?;
+        let says = said.2.contains("db9 is no server of upstream, whose servers are 127.0.0.1:1, 127.0.0.1:2");
+        ensure!(said.0 == Some(0) && says != is_known, "{said:?}");
+    }
     // The environment.
     let mut command = Command::new(&program);
     let Output { status, stderr, .. } =

@@ -95,9 +95,10 @@ fn entries_come_and_go() -> Result<()> {
     // Those that come later have all of it, too.
     ensure!(rows(&in_other.query("SHOW CONFIG")?).len() > 10 && slots(&other)? == "1");
 
-    file.write(&format!("drain_timeout = \"1s\"\n{first}"))?;
     let mut busy = connect(&freshet, &other, "other")?;
     busy.run("begin; update film set title = 'newer' where id = 1")?;
+    // Freshet may follow the file before it is told to.
+    file.write(&format!("drain_timeout = \"1s\"\n{first}"))?;
     reload(&mut admin)?;
     ends_by_command(&mut in_other)?;
     ensure!(refused(&freshet, &other, "other")?.as_deref() == Some("3D000"));
@@ -120,6 +121,27 @@ fn entries_come_and_go() -> Result<()> {
     ready(&freshet, "other")?;
     let mut in_other = connect(&freshet, &other, "other")?;
     hits(&freshet, "other", "again", || in_other.value(READ))?;
+    admin.expect_silence()
+}
+
+/// From then on others may write to the database without waiting for its stream.
+#[test]
+fn the_cache_of_a_database_that_leaves_stays_off() -> Result<()> {
+    let (shop, other) = (created("shop")?, created("other")?);
+    let first = format!("admission = \"always\"\ndrain_timeout = \"3600s\"\n{}", entry("shop", &shop.url(), ""));
+    let file = File::new("leaving.toml", &format!("{first}{}", entry("other", &other.url(), "")))?;
+    let Some(freshet) = start(&file, &shop)? else { return Ok(()) };
+    ready(&freshet, "other")?;
+    let mut admin = connect(&freshet, &shop, "shop")?;
+    let mut busy = connect(&freshet, &other, "other")?;
+    hits(&freshet, "other", "other", || busy.value(READ))?;
+    busy.run("begin")?;
+    file.write(&first)?;
+    reload(&mut admin)?;
+    let answer = busy.query("freshet bypass off")?;
+    ensure!(rows(&answer) == [["bypass", "on"]], "the cache is on: {answer:?}");
+    busy.run("commit")?;
+    ends_by_command(&mut busy)?;
     admin.expect_silence()
 }
 

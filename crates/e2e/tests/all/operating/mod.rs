@@ -27,8 +27,9 @@ mod sessions;
 mod timeouts;
 mod top;
 mod ttl;
-mod upgrades;
+pub(crate) mod upgrades;
 mod upgrades_amid;
+pub(crate) mod upgrades_carried;
 mod verify;
 
 use anyhow::{Result, ensure};

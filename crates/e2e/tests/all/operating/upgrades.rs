@@ -30,11 +30,11 @@ pub(super) fn signal(process: u32, name: &str) -> Result<()> {
 }
 
 /// The process that has taken over. It is killed when this is dropped.
-pub(super) struct Successor(pub(super) u32);
+pub(crate) struct Successor(pub(crate) u32);
 
 impl Successor {
     /// Asks `process` for it.
-    pub(super) fn of(freshet: &Freshet, process: u32) -> Result<Self> {
+    pub(crate) fn of(freshet: &Freshet, process: u32) -> Result<Self> {
         let before = handed_over(freshet).len();
         signal(process, "USR2")?;
         eventually(PATIENCE, || {
@@ -44,13 +44,13 @@ impl Successor {
         })
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
         stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
     }
 
     /// Ends it as a service manager does.
-    pub(super) fn end(self) -> Result<()> {
+    pub(crate) fn end(self) -> Result<()> {
         signal(self.0, "TERM")?;
         eventually(PATIENCE, || {
             ensure!(self.has_ended(), "it still runs");
@@ -74,7 +74,7 @@ pub(super) fn handed_over(freshet: &Freshet) -> Vec<u32> {
     log.split("handed over to process ").skip(1).filter_map(number).collect()
 }
 
-pub(super) fn old_ends_well(freshet: &mut Freshet) -> Result<()> {
+pub(crate) fn old_ends_well(freshet: &mut Freshet) -> Result<()> {
     let status = eventually(PATIENCE, || freshet.ended()?.context("the old process still runs"))?;
     ensure!(status.code() == Some(0), "{status}");
     Ok(())

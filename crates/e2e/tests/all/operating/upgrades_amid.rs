@@ -13,7 +13,7 @@ use super::configuration::File;
 use super::service::until_told;
 use super::upgrades::{Installed, Successor, fails, handed_over, old_ends_well, signal};
 use super::{SCHEMA, ends_by_command, rows};
-use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, get};
+use crate::support::{Database, Freshet, Login, PATIENCE, RawClient, Version, eventually, get};
 
 /// `open` does not wait for the other end of a named pipe.
 const NONBLOCK: i32 = 0o4000;
@@ -78,6 +78,15 @@ fn one_that_dies_before_it_has_taken_over_is_no_service() -> Result<()> {
     fails(&service.freshet, &mut client, "its cache stays off until it is restarted: it has ended")?;
     ensure!(service.is_bypassed()?, "the cache is on after another attempt");
     ensure!(rows(&client.query("freshet bypass off")?) == [["bypass", "on"]], "it is switched off");
+    let shown = rows(&client.query("show config")?);
+    let of_bypass = shown.iter().find(|row| row[0] == "bypass").context("no bypass")?;
+    ensure!(of_bypass[1] == "false" && of_bypass[4] != "run time", "nobody has set it: {of_bypass:?}");
+    let mut console =
+        RawClient::login(service.freshet.address, Login { database: "pgbouncer", ..service.database.login() })?;
+    let answer = console.query("set bypass = off")?;
+    let error = answer.iter().find(|message| message.tag == b'E').and_then(|message| message.field(b'M'));
+    ensure!(error.is_some_and(|text| text.contains("bypass stays on")), "{answer:?}");
+    drop(console);
     let (_, status) = get(service.freshet.http, "/api/status")?;
     ensure!(status.contains("restart Freshet") && !status.contains("freshet bypass off"), "{status}");
     let answer = client.query("drop cache film1")?;
@@ -115,8 +124,12 @@ fn an_end_amid_a_handover_is_that_of_the_new_process_too() -> Result<()> {
         ensure!(successor.has_ended(), "the new process goes on");
         Ok(())
     })?;
+    eventually(PATIENCE, || {
+        let log = service.freshet.log();
+        ensure!(log.contains("sessions end as soon as"), "no drain:\n{log}");
+        Ok(())
+    })?;
     ensure!(service.freshet.is_alive(), "the drain has ended");
-    ensure!(service.freshet.log().contains("sessions end as soon as"), "no drain:\n{}", service.freshet.log());
     client.run("commit")?;
     old_ends_well(&mut service.freshet)
 }

@@ -24,6 +24,7 @@ use crate::support::{Database, Freshet, Version, time_passes};
 /// Less than this tests nothing.
 const HITS_MIN: u64 = 100;
 const REPLICA_READS_MIN: u64 = 100;
+const LAGGING_READS_MIN: u64 = 10;
 const WRITERS: usize = 5;
 const CURIOUS: usize = 6;
 const PATIENT: usize = 6;
@@ -137,7 +138,10 @@ impl Run {
             let metrics = stage.freshet().metrics()?;
             let read = |what: &str| metrics.count(&format!("{what}_total{{server=\"127.0.0.1:{}\"}}", replica.port()));
             let (reads, behind) = (read("freshet_replica_reads"), read("freshet_replica_reads_behind"));
-            println!("the replica has answered {reads} reads, and was behind for {behind}");
+            let lagging = read("freshet_replica_reads_lagging");
+            println!("the replica has answered {reads} reads, {lagging} of them lagging, and was behind for {behind}");
+            let lags = self.disturbance == Disturbance::Replay && !stage.has_violations();
+            ensure!(!lags || lagging > LAGGING_READS_MIN, "{lagging} reads at the replica that lagged");
             ensure!(reads > REPLICA_READS_MIN || stage.has_violations(), "{reads} reads at the replica");
         }
         self.report(&stage, seed, started.elapsed())?;

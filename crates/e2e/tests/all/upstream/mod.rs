@@ -4,8 +4,10 @@
 //! Freshet's own connections and for its clients', and that no password is exposed.
 
 mod faults;
+mod lagging;
 mod replica_faults;
 mod replicas;
+mod routing;
 mod servers;
 mod start;
 

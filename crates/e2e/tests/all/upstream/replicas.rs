@@ -20,11 +20,29 @@ on_both!(
     a_read_that_is_cancelled,
 );
 
-/// A table that is never cached.
+/// A table that is never cached, as two more relations.
 const ACCOUNT: &str = "create table account (id int primary key, v int not null);
     insert into account select i, 0 from generate_series(1, 1000) i";
 pub(super) const BALANCE: &str = "select v from account where id = 1";
-const RULE: &str = "[[rule]]\ntable = \"account\"\ncache = \"never\"\n";
+/// Columns of SHOW REPLICATION.
+const READS: usize = 10;
+const LAGGING_READS: usize = 11;
+/// What is read where.
+const RULES: &str = r#"
+[[rule]]
+query = "order by v"
+cache = "never"
+route = "primary"
+
+[[rule]]
+query = "order by id"
+cache = "never"
+route = "replica"
+
+[[rule]]
+query = "from (account|balance|late)"
+cache = "never"
+"#;
 
 /// A primary and a standby behind a Freshet that reads from both.
 pub(super) struct Stand {
@@ -42,8 +60,19 @@ impl Stand {
         Self::behind(version, &[], Ok)
     }
 
-    /// With more options, and a standby that Freshet finds at another address.
+    /// With more options, and a standby that Freshet finds at another address. It answers reads.
     pub(super) fn behind(
+        version: Version,
+        more: &[&str],
+        relay: impl FnOnce(SocketAddr) -> Result<SocketAddr>,
+    ) -> Result<Option<Self>> {
+        let stand = Self::start(version, more, relay)?;
+        stand.as_ref().map_or(Ok(()), Self::until_read)?;
+        Ok(stand)
+    }
+
+    /// The same; the standby may answer nothing.
+    pub(super) fn start(
         version: Version,
         more: &[&str],
         relay: impl FnOnce(SocketAddr) -> Result<SocketAddr>,
@@ -56,14 +85,13 @@ impl Stand {
         let (first, name) = (database.server.port(), &database.name);
         let hosts = format!("127.0.0.1:{first},{second}");
         let upstream = format!("postgres://postgres@{hosts}/{name}?target_session_attrs=primary&connect_timeout=2");
-        home.write("rules.toml", RULE, 0o600)?;
+        home.write("rules.toml", RULES, 0o600)?;
         let Some(mut command) = command(Some(&upstream), &[], &home.0)? else { return Ok(None) };
         command.args(["--auth", "trust", "--pool", "transaction", "--read-replicas", "--admin-users", "postgres"]);
         command.arg("--config").arg(home.0.join("rules.toml")).args(more);
         let freshet = Freshet::spawn(database.address(), Some(command))?;
         let stand = Self { freshet, database, standby, second, _home: home };
         serves(&stand.freshet, &stand.database)?;
-        stand.until_read()?;
         Ok(Some(stand))
     }
 
@@ -73,14 +101,33 @@ impl Stand {
 
     /// Reads that the standby has answered.
     pub(super) fn reads(&self) -> Result<u64> {
+        self.figure(READS)
+    }
+
+    /// Of these, those for which it had not replayed enough, but all that they need.
+    pub(super) fn lagging_reads(&self) -> Result<u64> {
+        self.figure(LAGGING_READS)
+    }
+
+    /// Reads that the primary has answered by its weight.
+    pub(super) fn reads_at_primary(&self) -> Result<u64> {
+        Ok(self.shown(&self.database.address().to_string(), READS)?.parse()?)
+    }
+
+    /// A column of the standby's row in SHOW REPLICATION.
+    fn figure(&self, column: usize) -> Result<u64> {
+        Ok(self.shown(&self.address_of_standby(), column)?.parse()?)
+    }
+
+    /// A column of a server's row in SHOW REPLICATION.
+    pub(super) fn shown(&self, address: &str, column: usize) -> Result<String> {
         let mut client = self.connect()?;
-        let address = self.address_of_standby();
         let text = |value: Option<Vec<u8>>| String::from_utf8_lossy(&value.unwrap_or_default()).into_owned();
         let messages = client.query("show replication")?;
         let rows = messages.iter().filter(|message| message.tag == b'D');
         let mut rows = rows.map(|message| message.columns().into_iter().map(text).collect::<Vec<_>>());
         let row = rows.find(|row| row[0] == address).with_context(|| format!("no row of {address}"))?;
-        Ok(row.last().context("no column")?.parse()?)
+        row.get(column).cloned().context("no column")
     }
 
     /// As Freshet shows it.
@@ -175,6 +222,9 @@ fn what_goes_to_a_replica(version: Version) -> Result<()> {
     let pools = RawClient::login(stand.freshet.address, login)?.query("show pools")?;
     let pool = format!("{}@{}", stand.database.name, stand.address_of_standby()).into_bytes();
     ensure!(pools.iter().any(|row| row.tag == b'D' && row.columns().first() == Some(&Some(pool.clone()))), "{pools:?}");
+    let servers = RawClient::login(stand.freshet.address, login)?.query("show servers")?;
+    let port = Some(stand.standby.port().to_string().into_bytes());
+    ensure!(servers.iter().any(|row| row.tag == b'D' && row.columns().get(6) == Some(&port)), "{servers:?}");
     let (_, metrics) = crate::support::get(stand.freshet.http, "/metrics")?;
     ensure!(metrics.contains("freshet_replica_reads_total{"), "{metrics}");
     // These do not go there.

@@ -143,11 +143,19 @@ fn set(instance: Instance<'_>, user: &str, key: &str, value: &str) -> Result<Str
         _ => None,
     };
     match (key.to_ascii_lowercase().as_str(), is_on, value.parse()) {
-        ("bypass", Some(on), _) => instance.all().for_each(|pg| _ = pg.switches.set_bypass(on)),
+        ("bypass", Some(on), _) => set_bypass(instance, on)?,
         ("memory", _, Ok(bytes)) if bytes >= MEMORY_BYTES_MIN => _ = instance.first.set_memory(bytes),
         _ => return Err(Wrong::new("SET failed")),
     }
     Ok(format!("SET {key}={value}"))
+}
+
+fn set_bypass(instance: Instance<'_>, on: bool) -> Result<(), Wrong> {
+    instance.all().for_each(|pg| _ = pg.switches.set_bypass(on));
+    if !on && instance.all().any(|pg| pg.switches.bypass()) {
+        return Err(Wrong::new("bypass stays on: a new process was asked to take over"));
+    }
+    Ok(())
 }
 
 /// `database.NAME.memory_min`, `database.NAME.memory_max`

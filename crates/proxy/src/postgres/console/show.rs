@@ -223,7 +223,7 @@ impl Show {
         let rows = match self {
             Self::ActiveSockets | Self::Sockets => both(),
             Self::Clients => sockets::rows(instance, Ends::Clients, false),
-            Self::Servers => sockets::rows(instance, Ends::Servers, false),
+            Self::Servers => [sockets::rows(instance, Ends::Servers, false), sockets::at_replicas(instance)].concat(),
             Self::Config => config(instance.first),
             Self::Databases => databases(instance),
             Self::Fds if !is_admin => return Err(Wrong::new("admin access needed")),

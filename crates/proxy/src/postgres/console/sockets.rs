@@ -1,5 +1,6 @@
 //! SHOW CLIENTS, SERVERS, SOCKETS: one row for each end of a session.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use freshet_wire::postgres::startup::Replication;
@@ -7,6 +8,8 @@ use freshet_wire::postgres::table::{Column, Type};
 
 use super::Rows;
 use super::served::Instance;
+use crate::pool::PoolKey;
+use crate::postgres::Pg;
 use crate::server::calendar::Moment;
 use crate::server::sessions::Link;
 
@@ -83,6 +86,30 @@ pub(super) fn rows(instance: Instance<'_>, ends: Ends, sockets: bool) -> Rows {
     let all = instance.links();
     let shown = all.iter().filter(|link| ends == Ends::Clients || !link.about.console);
     shown.map(|link| row(instance, link, ends, sockets)).collect()
+}
+
+/// The connections to replicas in SHOW SERVERS. They belong to no session, and nothing is known of each but its server.
+pub(super) fn at_replicas(instance: Instance<'_>) -> Rows {
+    let of = |pg: &Arc<Pg>| {
+        let pools = pg.pooling.replicas.iter().enumerate();
+        let pools = pools.flat_map(|(at, pools)| pools.shown().into_iter().map(move |pool| (at, pool)));
+        let rows = pools.flat_map(|(at, pool)| {
+            let address = pg.servers.address(at);
+            let active = std::iter::repeat_n("active", pool.in_use);
+            let all = active.chain(std::iter::repeat_n("idle", pool.idle));
+            all.map(move |state| at_replica(&address, &pool.key, state)).collect::<Vec<_>>()
+        });
+        rows.collect::<Vec<_>>()
+    };
+    instance.all().flat_map(of).collect()
+}
+
+fn at_replica(address: &str, key: &PoolKey, state: &str) -> Vec<Option<String>> {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, "0"));
+    let known = ["S", &key.user, &key.database, "none", state, host, port, "", "0", "", ""];
+    // Waits, and whether it is to be closed; its own and its session's number; of the server; the number.
+    let unknown = ["0", "0", "0", "", "", "0", "", "", "0", "0"];
+    known.into_iter().chain(unknown).map(|value| Some(value.to_owned())).collect()
 }
 
 fn row(instance: Instance<'_>, link: &Link, ends: Ends, sockets: bool) -> Vec<Option<String>> {
@@ -173,5 +200,7 @@ mod tests {
         assert_eq!((servers.len(), servers.last()), (SHORT, Some(&"id")));
         assert_eq!(names(Ends::Clients, false), [servers, vec!["pin", "pin_time"]].concat());
         assert_eq!(names(Ends::Clients, true).len(), 28);
+        let key = PoolKey { database: "shop".into(), user: "app".into() };
+        assert_eq!(at_replica("db2:5432", &key, "idle").len(), SHORT);
     }
 }

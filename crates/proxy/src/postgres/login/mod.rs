@@ -13,6 +13,7 @@
 //! user goes through the same exchange as a known one.
 
 mod cancel;
+mod carried;
 mod checks;
 mod console;
 mod exchange;
@@ -42,12 +43,13 @@ use crate::postgres::login::lookup::Sources;
 use crate::postgres::on_demand::Tenancy;
 use crate::postgres::pooling::remembered::Beginning;
 use crate::postgres::pooling::{Login, Obtained};
-use crate::postgres::session::first_question;
+use crate::postgres::session::{Carried, first_question};
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
 use crate::server::client_limit::ClientPlace;
 use crate::server::databases::Databases;
 use crate::shared::ServerIdentity;
 
+pub(crate) use carried::admit_carried;
 pub(crate) use console::Visitor;
 pub(crate) use lookup::Question;
 
@@ -151,6 +153,8 @@ pub(crate) enum Upstreams {
     Own(Peer, Option<CatalogVersion>),
     /// Those that it shares.
     Shared(Arc<Login>, Box<First>),
+    /// The same, of a session of another process, with its key for cancel requests.
+    Carried(Arc<Login>, Box<[u8]>, Box<Carried>),
 }
 
 /// What a session has of the server connections that it shares, to begin with.

@@ -125,6 +125,11 @@ pub(crate) struct SettingNames {
 }
 
 impl SettingNames {
+    /// Whether no statement has said any, and none is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.said.is_empty() && self.known.is_empty()
+    }
+
     /// A statement says them. Returns whether the session knows all; None: there are too many.
     pub(crate) fn note(&mut self, names: &[Box<str>]) -> Option<bool> {
         let mut knows_all = true;

@@ -133,10 +133,10 @@ impl CancelKeys {
     }
 
     /// A session begins.
-    pub(crate) fn enlist(self: &Arc<Self>, key: Key) -> Enlisted {
+    pub(crate) fn enlist(self: &Arc<Self>, key: Key, waker: Waker) -> Enlisted {
         let target = Arc::new(CancelTarget::default());
         self.all().insert(key.clone(), target.clone());
-        Enlisted { keys: self.clone(), key, target }
+        Enlisted { keys: self.clone(), key, target, waker }
     }
 
     /// Handles a cancel packet with one of these keys; false: it is of no session here.
@@ -154,6 +154,8 @@ pub(crate) struct Enlisted {
     keys: Arc<CancelKeys>,
     pub(crate) key: Key,
     pub(crate) target: Arc<CancelTarget>,
+    /// Wakes the session.
+    pub(crate) waker: Waker,
 }
 
 impl Drop for Enlisted {
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn keys_are_known_while_their_sessions_last() {
         let keys = Arc::new(CancelKeys::default());
-        let enlisted = keys.enlist([7; 8].into());
+        let enlisted = keys.enlist([7; 8].into(), Waker::noop().clone());
         assert!(keys.all().contains_key([7; 8].as_slice()));
         drop(enlisted);
         assert!(keys.all().is_empty());

@@ -9,9 +9,11 @@ pub(crate) mod cancel;
 mod connection;
 pub(crate) mod entries;
 pub(crate) mod labels;
+pub(crate) mod notifications;
 mod obtain;
 pub(crate) mod prepared;
 pub(crate) mod remembered;
+pub(crate) mod replica_choice;
 pub(crate) mod replica_read;
 pub(crate) mod rest_question;
 pub(crate) mod shown;
@@ -25,6 +27,7 @@ use std::sync::atomic::AtomicBool;
 use crate::pool::{Logins, PoolFigures, PoolSettings, Pools};
 use crate::postgres::pooling::cancel::CancelKeys;
 use crate::postgres::pooling::entries::Entries;
+use crate::postgres::pooling::notifications::Listener;
 use crate::postgres::pooling::remembered::RememberedLogins;
 
 /// What all sessions of one database that share connections have in common.
@@ -40,6 +43,8 @@ pub(crate) struct Pooling {
     pub(crate) entries: Arc<Entries>,
     /// A statement has read the state of sequences (`currval`, `lastval`), which is the session's own.
     pub(crate) reads_sequences: AtomicBool,
+    /// Listens for its sessions.
+    pub(crate) listener: Arc<Listener>,
 }
 
 impl Pooling {
@@ -55,6 +60,7 @@ impl Pooling {
             cancel_keys: Arc::default(),
             entries: Arc::default(),
             reads_sequences: AtomicBool::new(false),
+            listener: Arc::default(),
         }
     }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | the floor is known: [`freshet_cache::Cache::replica_floor`] | the session, others whose writes were acknowledged, and hits have seen no more |
 //! | a standby of the primary's timeline has replayed it, as it said before the query is sent | its queries see at least that |
+//! | or no delivered commit between the standby's position and the floor touches the statement ([`freshet_cache::Cache::untouched_since`]) | its answer is that of the floor |
 //! | the query runs on a connection to the same server process | a restart may take a standby back |
 //! | asked after the answer, the server is still that standby, on the same timeline | what the session has seen is in the log of the primary that Freshet follows |
 //!
@@ -14,11 +15,8 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use freshet_cache::Watermark;
 use freshet_net::postgres::ConnectError;
-use freshet_types::{End, Epoch, Lsn, Reason, TableId};
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -28,35 +26,17 @@ use crate::pool::Lease;
 use crate::postgres::Pg;
 use crate::postgres::pooling::cancel::CancelTarget;
 use crate::postgres::pooling::labels::SetThere;
-use crate::postgres::pooling::obtain::{Login, NotObtained, open};
+use crate::postgres::pooling::obtain::{NotObtained, open};
 use crate::postgres::pooling::prepared::PreparedThere;
-use crate::postgres::pooling::shown::{Shown, WAIT_MAX, current, settle};
+use crate::postgres::pooling::replica_choice::{Request, STEP_MAX, choose};
+use crate::postgres::pooling::shown::WAIT_MAX;
 use crate::postgres::pooling::{Facts, Origin, PooledConnection, UnderLabels};
 use crate::postgres::session::own_statements::OwnStatements;
-use crate::shared::servers::{Found, InUse, Route, Trouble, Who};
+use crate::shared::servers::{Found, InUse, Trouble};
 use crate::shared::{ServerIdentity, Shared};
 
-/// The longest wait for a new connection, and for the server's word after the answer.
-const STEP_MAX: Duration = Duration::from_secs(1);
 /// So much of an answer is gathered before it is forwarded.
 const PART_BYTES: usize = 256 << 10;
-
-/// What a session asks of a replica.
-pub(crate) struct Request {
-    pub(crate) message: Vec<u8>,
-    /// The message replaces the unnamed statement.
-    pub(crate) parses: bool,
-    pub(crate) login: Arc<Login>,
-    pub(crate) target: Arc<CancelTarget>,
-    pub(crate) watermark: Watermark,
-    /// The number of the session's settings.
-    pub(crate) settings: u32,
-    /// All tables of the statement were published in it.
-    pub(crate) epoch: Epoch,
-    pub(crate) tables: Vec<TableId>,
-    /// What a replica has shown to the session, and the primary does not show yet.
-    pub(crate) debt: Option<Shown>,
-}
 
 /// What comes of it.
 pub(crate) enum Outcome {
@@ -103,12 +83,7 @@ impl Unfit {
 /// Reads at a replica.
 pub(crate) async fn read(shared: Arc<Pg>, request: Request) -> Outcome {
     let who = (request.login.key.clone(), request.login.group.clone());
-    let chosen = tokio::select! {
-        biased;
-        chosen = floor_and_server(&shared, &request, &who) => chosen,
-        () = paid(&shared, request.debt.as_ref()) => None,
-    };
-    let Some((in_use, found)) = chosen else { return Outcome::Primary };
+    let Some((in_use, found)) = choose(&shared, &request, &who).await else { return Outcome::Primary };
     let target = request.target.clone();
     target.take_asked();
     let outcome = tokio::select! {
@@ -139,27 +114,6 @@ pub(crate) async fn read(shared: Arc<Pg>, request: Request) -> Outcome {
     }
 }
 
-/// A standby that may answer; None: there is none in time.
-async fn floor_and_server(shared: &Arc<Pg>, request: &Request, who: &Who) -> Option<(InUse, Found)> {
-    // A session in debt would have to wait for the primary, perhaps for long.
-    let is_long = request.debt.is_some() && shared.servers.is_stuck(shared.clock.now());
-    let deadline = Instant::now() + if is_long { STEP_MAX } else { WAIT_MAX };
-    let floor = floor(shared, request, deadline).await?;
-    choose(shared, who, floor.lsn, deadline).await
-}
-
-/// Returns when the primary shows all that a replica has shown to the session.
-async fn paid(shared: &Arc<Pg>, debt: Option<&Shown>) {
-    if let Some(debt) = debt {
-        while !debt.is_void(shared) {
-            if settle(shared.clone(), debt.clone()).await {
-                return;
-            }
-        }
-    }
-    std::future::pending::<()>().await;
-}
-
 /// Gives the rest of an answer.
 pub(crate) async fn read_on(mut reader: Box<Reader>) -> Outcome {
     let mut frames = Vec::new();
@@ -185,53 +139,6 @@ fn canceled() -> Vec<u8> {
     backend::put_error(&mut frames, "ERROR", "57014", "canceling statement due to user request");
     backend::put_ready(&mut frames, backend::STATUS_IDLE);
     frames
-}
-
-/// The position that a replica must have replayed; None: it is not known in time.
-async fn floor(shared: &Arc<Pg>, request: &Request, deadline: Instant) -> Option<End> {
-    // A commit that does not become visible would keep the session from the primary, if nothing does yet.
-    if request.debt.is_none() && shared.servers.is_stuck(shared.clock.now()) {
-        return None;
-    }
-    let written_since = shared.servers.written_since();
-    let known = || shared.cache.replica_floor(&request.watermark, written_since, shared.clock.now());
-    let found = match known() {
-        Err(Reason::Watermark | Reason::Fence) => {
-            // A log end that is asked for now is later than all of it.
-            let since = shared.clock.now();
-            shared.want_log_end_since(since);
-            current(shared, since, deadline).await;
-            known()
-        }
-        found => found,
-    };
-    found.ok().filter(|floor| floor.epoch == request.epoch)
-}
-
-/// A standby that has replayed this; None: there is none in time.
-async fn choose(shared: &Arc<Pg>, who: &Who, floor: Lsn, deadline: Instant) -> Option<(InUse, Found)> {
-    let servers = &shared.servers;
-    loop {
-        let next = servers.next_answer();
-        tokio::pin!(next);
-        next.as_mut().enable();
-        let stream = shared.identity()?;
-        match servers.route(floor, &stream, who) {
-            (Route::Server(at), Some(found)) => return Some((InUse::begin(shared, at, who), found)),
-            (Route::Primary | Route::Server(_), _) => return None,
-            (Route::Wait(behind), _) => {
-                for at in &behind {
-                    servers.want(*at);
-                }
-                if timeout_at(deadline, next).await.is_err() {
-                    for at in behind {
-                        servers.note_behind(at);
-                    }
-                    return None;
-                }
-            }
-        }
-    }
 }
 
 /// Returns when the server is no longer what it was.
@@ -261,7 +168,7 @@ async fn answer(
     let is_complete = reader.gather(&mut frames).await?;
     let is_same = goes_on(shared, in_use.at, found).await
         && shared.cache.epoch() == Some(request.epoch)
-        && shared.cache.are_published(&request.tables);
+        && shared.cache.are_published(&request.reads.tables);
     if is_complete {
         let has_failed = reader.has_failed;
         reader.give_back().await;

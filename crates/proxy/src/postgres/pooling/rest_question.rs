@@ -98,12 +98,12 @@ pub(crate) struct Lives {
 }
 
 /// The settings that a login gives.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoginSettings {
     /// [`Lives::base`]
-    base: String,
+    pub(crate) base: String,
     /// What code that runs at the login has set.
-    set: Vec<Arc<str>>,
+    pub(crate) set: Vec<Arc<str>>,
 }
 
 impl Lives {

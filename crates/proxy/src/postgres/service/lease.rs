@@ -116,6 +116,7 @@ impl Lease {
             shared.decide_sharing(elapsed);
         }
         let reads = shared.pooling.reads_replicas();
+        let known = if reads { shared.cache.proven() } else { None };
         let rows = self.connection.query_again(if reads { &PROBE_FOR_READS } else { PROBE }).await?;
         shared.probe_ends(asked_at);
         let shape = || ServiceError::UnexpectedAnswer("a position");
@@ -142,6 +143,9 @@ impl Lease {
         if reads {
             shared.servers.note_end(end, ids(&visible, of_reads), asked_at);
             shared.servers.note_visible(shared.cache.visible_end(), shared.clock.now());
+            if let Some(known) = known {
+                shared.cache.note_complete(&known, end);
+            }
         }
         shared.verifier.decide(&shared.cache);
         if shared.cache.oldest_probe().is_none() {

@@ -37,7 +37,7 @@ pub fn watch_servers(pg: &Arc<Pg>) {
     if hosts.len() < 2 {
         return;
     }
-    pg.servers.begin(hosts.iter().map(|host| host.address.to_string()));
+    pg.servers.begin(hosts.iter().map(|host| host.address.to_string()), &pg.settings.pool.replicas);
     for at in 0..hosts.len() {
         pg.tasks.spawn(watch(pg.clone(), at));
     }

@@ -122,6 +122,16 @@ impl ClientSide {
         self.socket.ended
     }
 
+    /// Whether nothing is to be sent or received, without TLS.
+    pub(super) fn is_plain_at_rest(&self) -> bool {
+        !self.socket.has_output() && !self.socket.ended && !self.socket.socket().is_encrypted()
+    }
+
+    /// The connection, for another process.
+    pub(super) fn take_descriptor(&mut self) -> std::io::Result<std::os::fd::OwnedFd> {
+        self.socket.unplug().into_descriptor()
+    }
+
     // --- messages ------------------------------------------------------------------------------------------
 
     /// Whether a message is partly forwarded.

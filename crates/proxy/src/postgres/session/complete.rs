@@ -5,7 +5,8 @@ use std::sync::Arc;
 use freshet_types::{Nanos, Visible};
 use freshet_wire::postgres::backend;
 
-use crate::postgres::session::unit::{Answer, Fill};
+use crate::postgres::session::Session;
+use crate::postgres::session::unit::{Answer, Fill, Unit};
 use crate::session::body::Body;
 use crate::session::fill::{PendingFill, Read, Reading};
 
@@ -69,5 +70,15 @@ impl CompleteFills {
             let stage = Read { told, body, refreshed: false };
             PendingFill { permit, join_keys, proof: proof.clone(), expected, stage }
         })
+    }
+}
+
+impl Session {
+    /// Whether answers are to be cached and the client does not read them, or what precedes them.
+    pub(crate) fn stalled_fills(&mut self) -> impl Iterator<Item = &mut Option<Fill>> {
+        let units = self.pipeline.iter_mut().take_while(|_| self.client.is_high());
+        let fills =
+            units.filter_map(|unit| if let Unit::Client(unit) = unit { Some(&mut unit.fills.results) } else { None });
+        fills.flatten().filter(|fill| fill.is_some())
     }
 }

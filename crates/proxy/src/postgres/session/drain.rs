@@ -6,17 +6,27 @@
 use freshet_wire::postgres::{backend, frontend};
 
 use crate::postgres::session::Session;
+use crate::server::switches::Stage;
 
 /// `ProcessInterrupts` in `postgres.c`.
-pub(super) const TERMINATED: (&str, &str) = ("57P01", "terminating connection due to administrator command");
+pub(crate) const TERMINATED: (&str, &str) = ("57P01", "terminating connection due to administrator command");
 
 impl Session {
-    /// The database is no longer served, and the session has nothing to finish.
+    /// The database is no longer served, or elsewhere, and the session has nothing to finish here.
     pub(crate) fn is_to_leave(&self) -> bool {
-        self.shared.switches.is_draining() && self.may_leave()
+        match self.shared.switches.stage() {
+            Stage::Serving => false,
+            Stage::HandingOver => self.is_carriable(),
+            Stage::Draining => self.may_leave(),
+        }
     }
 
-    fn may_leave(&self) -> bool {
+    /// Another process is to take the session over now.
+    pub(crate) fn is_to_be_carried(&self) -> bool {
+        self.shared.switches.stage() == Stage::HandingOver && self.is_carriable()
+    }
+
+    pub(super) fn may_leave(&self) -> bool {
         self.client.is_open()
             && self.transaction.is_idle()
             && self.is_idle()
@@ -28,7 +38,7 @@ impl Session {
             && self.server.received().is_empty()
     }
 
-    pub(crate) fn leave_if_drained(&mut self) {
+    pub(super) fn leave_if_drained(&mut self) {
         if self.is_to_leave() {
             self.leave();
         }

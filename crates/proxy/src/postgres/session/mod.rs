@@ -24,6 +24,7 @@
 //! | definitions | `definitions` | whether others must reckon with what the session has defined |
 //! | names | `names`, `renaming`, `renamed` | what the client's names of prepared statements stand for, where connections are shared |
 //! | sharing | `sharing`, `tending`, `traces` | the server connection of a session that shares connections: whether it has one, and what keeps it |
+//! | listening | `listening` | LISTEN of a session that shares connections: its channels are handed over to a listener |
 //! | replica | `replica` | reads of a session that shares connections at a replica |
 //! | orders | `orders` | what an operator has ordered: KILL, PAUSE |
 //! | waiting | `waiting` | the acknowledgement or the look-up that waits for the change stream |
@@ -36,6 +37,7 @@ mod ahead;
 mod at_replica;
 pub(crate) mod batch;
 mod block;
+mod carrying;
 mod client;
 mod client_side;
 mod complete;
@@ -45,6 +47,7 @@ mod drain;
 mod ends;
 mod execute;
 pub(crate) mod execution;
+mod listening;
 mod local;
 mod long_text;
 mod mark;
@@ -106,12 +109,15 @@ use crate::postgres::session::waiting::Waiting;
 use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
 use crate::server::sessions::Link;
+use crate::server::switches::Stage;
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
 use crate::session::last::Last;
 
+pub(crate) use carrying::{Carried, server_of};
+pub(crate) use drain::TERMINATED;
 pub(crate) use own::first_question;
-pub(crate) use startup::serve;
+pub(crate) use startup::{serve, take_over};
 
 /// The longest wait for the client to receive the last message over TLS.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -164,7 +170,9 @@ impl Session {
             if self.make_way().await {
                 continue;
             }
-            self.leave_if_drained();
+            if self.shared.switches.stage() != Stage::Serving && Box::pin(self.leave_process()).await {
+                return Ok(());
+            }
             if self.link.has_orders() {
                 self.leave_if_dismissed();
                 self.park();
@@ -232,8 +240,12 @@ impl Session {
         // Once the client has ended, the next step waits until the output is empty.
         let ended = self.client.has_ended() || self.client.has_said_goodbye();
         std::future::poll_fn(|cx| {
-            let mut progress =
-                self.is_to_leave() || self.link.take_news() || self.poll_waits(cx) || self.poll_sharing(cx);
+            let leaves = self.is_to_leave();
+            if leaves && self.is_to_be_carried() {
+                // What comes now is for the other process.
+                return Poll::Ready(Ok(()));
+            }
+            let mut progress = leaves || self.link.take_news() || self.poll_waits(cx) || self.poll_sharing(cx);
             for peer in [self.server.socket(), self.client.socket()] {
                 if peer.has_output() {
                     let high = peer.output.is_high();
@@ -254,6 +266,8 @@ impl Session {
                 received?;
                 progress = true;
             }
+            // All may be sent now.
+            progress |= self.is_to_be_carried();
             if progress { Poll::Ready(Ok(())) } else { Poll::Pending }
         })
         .await

@@ -58,6 +58,21 @@ impl Names {
         })
     }
 
+    /// Whether the connection has none under a name of the client's, nor any without need.
+    pub(crate) fn are_shared(&self) -> bool {
+        !self.has_unknown && self.superfluous.is_empty() && self.by_name.len() == self.all_shared().count()
+    }
+
+    /// The length of all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.all_shared().map(|(name, defined)| name.len() + defined.entry.definition.len()).sum()
+    }
+
+    /// The client has prepared this statement before.
+    pub(crate) fn set_shared(&mut self, name: &[u8], entry: Arc<Entry>, since: u64) {
+        self.set(name, Some(Name::Shared(Defined { entry, since })));
+    }
+
     /// Sets what a name stands for, or that it stands for nothing. Returns what it stood for.
     pub(crate) fn set(&mut self, name: &[u8], kind: Option<Name>) -> Option<Name> {
         match kind {

@@ -15,13 +15,14 @@ use crate::postgres::Pg;
 use crate::postgres::pooling::rest_question;
 use crate::postgres::question as context;
 use crate::postgres::session::Session;
+use crate::postgres::session::listening::LISTENING;
 use crate::postgres::session::own_statements::{OwnStatements, Rest};
 use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::unit::{Ask, EndWithin, Unit};
 use crate::statement::registry::{OfPrepared, Statement};
 
 /// The names of all these statements.
-const NAMES: [&[u8]; 7] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY, LOCAL, REST];
+const NAMES: [&[u8]; 8] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY, LOCAL, REST, LISTENING];
 const PROOF: &[u8] = b"_freshet_proof";
 const END: &[u8] = b"_freshet_end";
 const CONTEXT: &[u8] = b"_freshet_context";
@@ -104,7 +105,8 @@ impl Session {
         let lists_prepared = statement.is_some_and(|statement| statement.says.of_prepared == OfPrepared::Lists);
         let shows_names = self.shows_names(statement);
         let to_prepare_ahead = self.to_prepare_ahead(statement);
-        if !lacks_query && !lists_prepared && !shows_names && to_prepare_ahead.is_empty() {
+        let takes_back = self.takes_back(statement.map(|statement| &**statement));
+        if !lacks_query && !lists_prepared && !shows_names && !takes_back && to_prepare_ahead.is_empty() {
             return;
         }
         let unit = self.pipeline.pop_back();
@@ -115,6 +117,9 @@ impl Session {
         if lists_prepared {
             self.server.close_own();
             self.pipeline.push_own(Ask::UnnamedStatement);
+        }
+        if takes_back {
+            self.take_back();
         }
         if shows_names && let Some(statement) = statement {
             self.make_names_real(statement);
@@ -176,7 +181,7 @@ impl ServerConnection {
             Ask::Rest => (REST, &mut rest),
             Ask::Query => (QUERY, &mut never),
             Ask::Local => (LOCAL, &mut never),
-            Ask::UnnamedStatement | Ask::Prepare { .. } => return,
+            Ask::UnnamedStatement | Ask::Prepare { .. } | Ask::Listening(_) => return,
         };
         // The long form of the first query for the context is sent only once.
         let knows_server = self.identity.is_some();
@@ -199,7 +204,9 @@ impl ServerConnection {
                     format!("{}, {end}", context::question(false, &named))
                 }
                 Ask::Local => context::local_question(&named),
-                Ask::Context | Ask::UnnamedStatement | Ask::Prepare { .. } => context::question(!knows_server, &named),
+                Ask::Context | Ask::UnnamedStatement | Ask::Prepare { .. } | Ask::Listening(_) => {
+                    context::question(!knows_server, &named)
+                }
             };
             // Close first: the name may be in use after all, and closing an unknown statement is no error.
             frontend::put_close_statement(out, name);

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
-use freshet_types::{Reason, TableId};
+use freshet_types::Reason;
 use freshet_wire::postgres::frame;
 use freshet_wire::postgres::{backend, frontend};
 
-use crate::postgres::pooling::replica_read::{self, Outcome, Reader, Request};
+use crate::postgres::pooling::replica_choice::{Reads, Request};
+use crate::postgres::pooling::replica_read::{self, Outcome, Reader};
 use crate::postgres::pooling::shown::{self, SETTLE_MAX, SETTLE_STEP, Shown};
 use crate::postgres::session::at_replica::Current;
 use crate::postgres::session::batch::{Group, ends_with_flush};
@@ -27,7 +28,7 @@ use crate::postgres::session::sharing::Awaited;
 use crate::postgres::session::tending::Tended;
 use crate::postgres::session::unit::{ClientUnit, Kind};
 use crate::postgres::session::{Known, Session};
-use crate::rules::Caching;
+use crate::rules::{Caching, Way};
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::statement::registry::{OfPrepared, Statement};
 
@@ -64,7 +65,11 @@ impl Session {
         if debt.as_ref().is_some_and(|debt| !is_of_debt(debt)) {
             return false;
         }
-        let Some((settings, tables)) = self.fits_replica(statement, execution) else { return false };
+        let way = self.shared.rules.route(statement.subject(), &self.server.who());
+        if way == Some(Way::Primary) {
+            return false;
+        }
+        let Some((settings, reads)) = self.fits_replica(statement, execution) else { return false };
         if !self.leave_connection() {
             return false;
         }
@@ -77,8 +82,9 @@ impl Session {
             watermark: *self.watermark.get(),
             settings,
             epoch,
-            tables,
+            reads,
             debt,
+            way,
         };
         let now = self.shared.clock.now();
         let mut unit = ClientUnit::new(Kind::Query, true);
@@ -170,8 +176,8 @@ impl Session {
         debt.is_some_and(|shown| !shown.has_settled(&self.shared))
     }
 
-    /// The number of the session's settings, and the statement's tables, if a replica may answer it in the session's state.
-    fn fits_replica(&mut self, statement: &Statement, execution: Execution<'_>) -> Option<(u32, Vec<TableId>)> {
+    /// The number of the session's settings, and what the statement reads, if a replica may answer it in the session's state.
+    fn fits_replica(&mut self, statement: &Statement, execution: Execution<'_>) -> Option<(u32, Reads)> {
         let is_outside = self.transaction.is_idle() && self.transaction.block().is_none() && self.is_idle();
         let reads = statement.says.of_prepared == OfPrepared::Nothing && self.only_reads(statement);
         if !is_outside || !reads || self.client.ends_by_itself() || self.hides(&statement.query) {
@@ -190,7 +196,7 @@ impl Session {
         }
         let read_set = statement.query.resolve(&catalog, context).read_set.ok()?;
         // Values of parameters may be clock readings, and servers' clocks differ.
-        read_set.bind(&parameters(statement, execution).ok()?, context.client).ok()?;
+        let tags = read_set.bind(&parameters(statement, execution).ok()?, context.client).ok()?.tags;
         statement.query.template.refuse_declared(&catalog, &statement.types).ok()?;
         let tables = &read_set.tables;
         if tables.is_empty() || self.shared.cool_off.load().hold_any(tables) {
@@ -200,7 +206,7 @@ impl Session {
             self.shared.want(tables);
             return None;
         }
-        Some((context.settings, tables.clone()))
+        Some((context.settings, Reads { tables: tables.clone(), tags, catalog: catalog.version }))
     }
 
     /// Whether everything that a replica has shown to the session is visible at the primary. Otherwise the session begins to wait for that.

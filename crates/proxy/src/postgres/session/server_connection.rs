@@ -71,6 +71,8 @@ pub(super) struct ServerSettings {
     pub(super) application: String,
     /// `standard_conforming_strings` is off, as last reported.
     pub(super) escapes: bool,
+    /// `client_encoding` is UTF8, as last reported or asked.
+    pub(super) is_utf8: bool,
     /// The temporary objects when the context was last asked for; None: there may be others.
     pub(super) temporary: Option<Temporary>,
     /// Hashes of the settings that statements read by name, from the same query: see [`crate::postgres::named`].
@@ -132,6 +134,7 @@ impl ServerConnection {
             database,
             application: String::new(),
             escapes: false,
+            is_utf8: false,
             temporary: Some(Temporary::default()),
             named: None,
             configuration: None,
@@ -218,6 +221,7 @@ impl ServerConnection {
             Some((b"application_name", value)) => {
                 self.settings.application = String::from_utf8_lossy(value).into_owned();
             }
+            Some((b"client_encoding", value)) => self.settings.is_utf8 = value == b"UTF8",
             _ => {}
         }
         true

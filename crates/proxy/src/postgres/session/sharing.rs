@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use tokio::time::Sleep;
 
@@ -15,6 +15,7 @@ use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::replica_read::{Outcome, Reader};
 use crate::postgres::pooling::{Facts, Login, NotObtained, Obtained, Origin, PooledConnection, UnderLabels};
 use crate::postgres::session::at_replica::AtReplica;
+use crate::postgres::session::listening::Listened;
 use crate::postgres::session::names::Names;
 use crate::postgres::session::traces::Traces;
 
@@ -67,8 +68,6 @@ impl Awaited {
 pub(crate) struct Sharing {
     pub(super) login: Arc<Login>,
     pub(super) cancel: Enlisted,
-    /// Wakes the session.
-    pub(super) waker: Waker,
     /// Of the connection that it has.
     pub(super) held: Option<Held>,
     pub(super) awaited: Option<Awaited>,
@@ -88,6 +87,7 @@ pub(crate) struct Sharing {
     /// The pin that was noted last.
     pub(super) pinned: Option<&'static str>,
     pub(super) replica: AtReplica,
+    pub(super) listened: Option<Box<Listened>>,
 }
 
 /// The right to have a connection, and what stays the same there.
@@ -133,11 +133,10 @@ impl Sharing {
         None
     }
 
-    pub(super) fn new(login: Arc<Login>, cancel: Enlisted, waker: Waker) -> Self {
+    pub(super) fn new(login: Arc<Login>, cancel: Enlisted) -> Self {
         Self {
             login,
             cancel,
-            waker,
             held: None,
             awaited: None,
             arrived: None,
@@ -150,6 +149,7 @@ impl Sharing {
             prepared_asked: 0,
             pinned: None,
             replica: AtReplica::default(),
+            listened: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use freshet_wire::postgres::startup::Replication;
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::console;
-use crate::postgres::login::{Admitted, Entered, Upstreams, admit};
+use crate::postgres::login::{Admitted, Entered, Upstreams, admit, admit_carried};
 use crate::postgres::session::block::Transaction;
 use crate::postgres::session::client_side::ClientSide;
 use crate::postgres::session::complete::CompleteFills;
@@ -28,6 +28,7 @@ use crate::postgres::session::watermark::SessionWatermark;
 use crate::postgres::session::way::Way;
 use crate::postgres::session::{Session, SessionError};
 use crate::server::access::Incoming;
+use crate::server::carried::CarriedSession;
 use crate::server::databases::Databases;
 use crate::server::sessions::{About, Link};
 use crate::session::last::Last;
@@ -35,12 +36,24 @@ use crate::session::last::Last;
 /// Serves a connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, databases: Arc<Databases>, worker: usize) {
     // In a box of its own: the login's state is large, and is dropped before the session begins.
-    let Some(admitted) = Box::pin(enter(socket, &databases)).await else { return };
+    if let Some(admitted) = Box::pin(enter(socket, &databases)).await {
+        go_on(admitted, &databases, worker).await;
+    }
+}
+
+/// Serves a session of another process to its end.
+pub(crate) async fn take_over(session: CarriedSession, databases: Arc<Databases>, worker: usize) {
+    if let Some(admitted) = Box::pin(admit_carried(session, &databases)).await {
+        go_on(*admitted, &databases, worker).await;
+    }
+}
+
+async fn go_on(admitted: Admitted, databases: &Databases, worker: usize) {
     let shared = admitted.shared.clone();
     if let Some(counters) = shared.metrics.worker(worker) {
         counters.sessions.fetch_add(1, Relaxed);
     }
-    if let Err(error) = converse(admitted, &shared, &databases, worker).await {
+    if let Err(error) = converse(admitted, &shared, databases, worker).await {
         tracing::debug!(%error, "session ended");
     }
     if let Some(counters) = shared.metrics.worker(worker) {
@@ -93,8 +106,14 @@ async fn converse(
         Upstreams::Shared(login, first) => {
             let mut session = new(connection(Peer::absent()), Pipeline::empty());
             let key = cancel_key(listed.link.id, first.beginning.origin.cancel_key.len())?;
-            let sharing = Sharing::new(login, shared.pooling.cancel_keys.enlist(key), own_waker().await);
+            let sharing = Sharing::new(login, shared.pooling.cancel_keys.enlist(key, own_waker().await));
             session.begin_shared(sharing, *first);
+            session
+        }
+        Upstreams::Carried(login, key, carried) => {
+            let mut session = new(connection(Peer::absent()), Pipeline::empty());
+            let sharing = Sharing::new(login, shared.pooling.cancel_keys.enlist(key, own_waker().await));
+            session.begin_carried(sharing, &carried);
             session
         }
     };
@@ -128,6 +147,7 @@ fn about(admitted: &Admitted) -> About {
     let client = admitted.client.socket();
     let server = match &admitted.upstream {
         Upstreams::Own(peer, _) => Some(peer.socket()),
+        Upstreams::Carried(..) => None,
         Upstreams::Shared(_, first) => first.obtained.as_ref().map(|obtained| &obtained.connection.socket),
     };
     About {

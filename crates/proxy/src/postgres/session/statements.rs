@@ -131,10 +131,7 @@ impl Statements {
 
     /// Freshet answered the `Parse` of the unnamed statement.
     pub(crate) fn kept_unnamed(&mut self, statement: Prepared, parse: &[u8]) {
-        self.unnamed = Some(statement);
-        self.unnamed_state = Unnamed::Unsent;
-        self.unsent_parse.clear();
-        self.unsent_parse.extend_from_slice(parse);
+        self.expect_unnamed(Some(statement), parse);
     }
 
     /// A statement for Freshet was parsed: the server never sees it, and its unnamed statement must be dropped.
@@ -231,6 +228,24 @@ impl Statements {
     pub(crate) fn unnamed_failed(&mut self) {
         self.unnamed = None;
         self.unnamed_state = Unnamed::Dropped;
+    }
+
+    /// Whether what the client may use is known by its text. The session has no connection.
+    pub(crate) fn are_all_known(&self) -> bool {
+        !self.outlives && !self.has_unread_definition && !self.named.values().any(|prepared| prepared.lost)
+    }
+
+    /// The `Parse` of the unnamed statement that the next connection must get; empty: none. The session has no connection.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        if self.unnamed_state == Unnamed::Unsent { &self.unsent_parse } else { &[] }
+    }
+
+    /// The client has this unnamed statement, which no connection has seen.
+    pub(crate) fn expect_unnamed(&mut self, statement: Option<Prepared>, parse: &[u8]) {
+        self.unnamed = statement;
+        self.unnamed_state = Unnamed::Unsent;
+        self.unsent_parse.clear();
+        self.unsent_parse.extend_from_slice(parse);
     }
 
     pub(crate) fn forget(&mut self, name: &[u8]) {

@@ -77,6 +77,9 @@ impl Session {
         if !self.settle() {
             return false;
         }
+        if self.channels_change_hands() {
+            return false;
+        }
         let Some(sharing) = &mut self.server.sharing else { return true };
         if sharing.held.is_some() {
             return true;
@@ -144,7 +147,7 @@ impl Session {
         if self.server.sharing.is_none() {
             return false;
         }
-        if self.poll_rest(cx) {
+        if self.poll_rest(cx) || self.poll_listening(cx) {
             return true;
         }
         let Some(sharing) = &mut self.server.sharing else { return false };
@@ -168,6 +171,14 @@ impl Session {
             let message = "the rest of a message did not come, and others waited for the connection to the server";
             backend::put_error(self.client.output(), "FATAL", "08P01", message);
             return Tended::Ended;
+        }
+        match self.deliver() {
+            Ok(false) => {}
+            Ok(true) => return Tended::Again,
+            Err(why) => {
+                backend::put_error(self.client.output(), "FATAL", "57P01", why);
+                return Tended::Ended;
+            }
         }
         let Some(sharing) = &mut self.server.sharing else { return Tended::Rests };
         if sharing.traces.has_lost_sequences() {
@@ -215,7 +226,7 @@ impl Session {
 
     /// The same at rest, with a connection.
     fn tend_free(&mut self, has_left: bool) -> Tended {
-        if self.close_superfluous() {
+        if self.asks_behind_marker() || self.close_superfluous() {
             return Tended::Rests;
         }
         let Some(sharing) = &mut self.server.sharing else { return Tended::Rests };
@@ -232,6 +243,9 @@ impl Session {
         let Some(sharing) = &mut self.server.sharing else { return Tended::Rests };
         let pin = sharing.pin(&self.shared.pooling.reads_sequences);
         self.note_pin(pin);
+        if pin == Some("listen") && !has_left {
+            self.hand_over();
+        }
         if pin.is_some() {
             return if has_left { Tended::Leaves } else { Tended::Rests };
         }
@@ -321,6 +335,7 @@ impl Session {
         if sharing.traces.answered(lives, &held.origin.lives) {
             self.statements_known(lives);
         }
+        self.begin_listening_anew(lives.is_none_or(|lives| lives.has("listen")));
     }
 
     /// Takes the connection.
@@ -377,7 +392,7 @@ impl Session {
         if server.statements.has_unknown_unnamed() {
             return false;
         }
-        if !sharing.cancel.target.release(&sharing.waker) {
+        if !sharing.cancel.target.release(&sharing.cancel.waker) {
             sharing.awaits_cancel = true;
             return false;
         }

@@ -156,6 +156,22 @@ impl Traces {
         self.label.is_empty()
     }
 
+    /// Whether it has left nothing, and has set nothing but what can be carried.
+    pub(super) fn has_label_only(&self) -> bool {
+        self.known == Known::Clean && self.lasting.is_none() && self.amid == Amid::Label && self.names.is_empty()
+    }
+
+    /// Whether it may have taken numbers from sequences.
+    pub(super) fn has_sequences(&self) -> bool {
+        self.sequences
+    }
+
+    /// A session of another process begins here.
+    pub(super) fn begin_carried(&mut self, label: &Label, has_sequences: bool) {
+        (self.label, self.of_preparing) = (label.clone(), of_preparing(label));
+        (self.sequences, self.sequences_left) = (has_sequences, has_sequences);
+    }
+
     /// Whether the server's answer will tell the settings that its statements have changed.
     pub(super) fn awaits_settings(&self) -> bool {
         self.amid != Amid::Label && matches!(self.known, Known::Asked | Known::AskedAgain)
@@ -180,6 +196,11 @@ impl Traces {
 
     /// A named statement is prepared or closed.
     pub(super) fn note_prepared(&mut self) {
+        self.known = Known::Unsettled;
+    }
+
+    /// Channels are handed over, or taken back.
+    pub(super) fn channels_changed(&mut self) {
         self.known = Known::Unsettled;
     }
 

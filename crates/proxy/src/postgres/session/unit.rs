@@ -88,6 +88,8 @@ pub(crate) enum Ask {
         /// The catalogue in use then.
         under: CatalogVersion,
     },
+    /// See [`super::listening`].
+    Listening(OfListening),
     /// What lives on the connection: see [`crate::postgres::pooling::rest_question`].
     Rest,
     /// A query that reads nothing, in a transaction block in which the server has executed none.
@@ -101,7 +103,36 @@ pub(crate) enum Ask {
     },
 }
 
+/// Freshet's statements about channels to which a connection listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfListening {
+    /// Which there are.
+    Channels,
+    /// The same, behind a transaction in which they were taken back.
+    ChannelsBehind,
+    /// Hands them over to the listener.
+    HandOver,
+    /// Ends the listening there.
+    End,
+    /// Takes channels back, or sends a marker behind that.
+    TakeBack,
+    /// Ends the listening to markers.
+    EndMarkers,
+}
+
 impl Ask {
+    /// Whether its answer is a row, unless it fails.
+    pub(crate) fn has_row(self) -> bool {
+        !matches!(
+            self,
+            Self::UnnamedStatement
+                | Self::Prepare { .. }
+                | Self::Listening(
+                    OfListening::HandOver | OfListening::End | OfListening::TakeBack | OfListening::EndMarkers
+                )
+        )
+    }
+
     /// Whether the answer contains the log end.
     pub(crate) fn tells_end(self) -> bool {
         matches!(self, Self::End | Self::EndAndContext { .. })

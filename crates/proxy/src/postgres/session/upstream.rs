@@ -11,7 +11,7 @@ use crate::postgres::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::postgres::session::block::Block;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::server_connection::Way;
-use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Unit};
+use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Kind, Unit};
 use crate::postgres::session::{Known, Session, SessionError};
 use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::commit_wait::Touched;
@@ -32,6 +32,9 @@ impl Session {
             if self.waiting.is_in_commit_wait() && !matches!(self.pipeline.front(), Some(Unit::Own { .. })) {
                 break;
             }
+            if self.drains_notifications() {
+                break;
+            }
             if self.move_usual_messages() {
                 continue;
             }
@@ -45,7 +48,10 @@ impl Session {
                 break;
             }
             let input = self.server.received();
-            if head.tag == backend::READY || self.is_own_answer(head) {
+            if head.tag == backend::NOTIFICATION && self.looks_at_notifications() {
+                let Some(is_clients) = self.notified(head) else { break };
+                self.server.way = if is_clients { Way::Forward } else { Way::Swallow };
+            } else if head.tag == backend::READY || self.is_own_answer(head) {
                 let Some(message) = input.get(..head.frame_bytes) else {
                     if head.frame_bytes > OWN_ROW_BYTES_MAX {
                         return Err(SessionError::ServerMisbehaved("an own statement's row is too long"));
@@ -139,14 +145,6 @@ impl Session {
         self.server.consume(count);
         self.server.rest -= count;
         count > 0
-    }
-
-    /// Whether answers are to be cached and the client does not read them, or what precedes them.
-    pub(crate) fn stalled_fills(&mut self) -> impl Iterator<Item = &mut Option<Fill>> {
-        let units = self.pipeline.iter_mut().take_while(|_| self.client.is_high());
-        let fills =
-            units.filter_map(|unit| if let Unit::Client(unit) = unit { Some(&mut unit.fills.results) } else { None });
-        fills.flatten().filter(|fill| fill.is_some())
     }
 
     /// Whether the message is needed as a whole: a row, or an error that may be fatal, for a statement of Freshet's own.
@@ -376,7 +374,7 @@ impl Session {
     /// `notified`: the answer came with a notification, of a commit that a log-end probe may not cover.
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
-        if row.is_none() && !matches!(ask, Ask::UnnamedStatement | Ask::Prepare { .. }) {
+        if row.is_none() && ask.has_row() {
             self.note_named_failed(ask);
             // It failed: perhaps the client's statement dropped all prepared statements unseen.
             self.server.own = OwnStatements::default();
@@ -384,6 +382,7 @@ impl Session {
         match ask {
             Ask::Prepare { entry } if row.is_some() => self.preparing_failed(entry),
             Ask::UnnamedStatement | Ask::Query | Ask::Prepare { .. } => {}
+            Ask::Listening(about) => self.listening_answered(about, &columns),
             Ask::Rest => self.lives_known(Lives::read(&columns).as_ref()),
             Ask::Proof => {
                 let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());

@@ -17,8 +17,10 @@ const LOGINS_MAX: usize = 1000;
 /// Reads at one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadFigures {
-    /// It has answered them.
+    /// It has answered them; of the primary: those that its weight has brought there.
     pub answered: u64,
+    /// Of these, it had not replayed enough of the log, but nothing in between touched the statement.
+    pub lagging: u64,
     /// It could have answered them, but had not replayed enough of the log: they went to the primary.
     pub behind: u64,
     /// It has failed, or has changed meanwhile: they were run again at the primary.
@@ -116,13 +118,19 @@ impl Reading {
         self.in_use = self.in_use.saturating_sub(1);
     }
 
-    /// A read was answered.
-    pub(super) fn note_answered(&mut self, who: &Who) {
+    /// A read was answered; `lags`: by a server that had not reached the floor.
+    pub(super) fn note_answered(&mut self, who: &Who, lags: bool) {
         self.figures.answered += 1;
+        self.figures.lagging += u64::from(lags);
         self.paused = None;
         if !self.logins.is_empty() {
             self.logins.remove(who);
         }
+    }
+
+    /// A read that a replica could have answered goes to this server, which is the primary.
+    pub(super) fn note_primary(&mut self) {
+        self.figures.answered += 1;
     }
 
     pub(super) fn note_behind(&mut self) {
@@ -169,9 +177,9 @@ mod tests {
         reading.note_run_again(Some(Trouble::Server), &who);
         reading.note_run_again(Some(Trouble::Server), &who);
         assert!(reading.is_paused(&who) && reading.paused.is_some_and(|pause| pause.length == 2 * PAUSE.0));
-        reading.note_answered(&who);
+        reading.note_answered(&who, true);
         assert!(!reading.is_paused(&who));
-        assert_eq!(reading.figures(), ReadFigures { answered: 1, behind: 0, run_again: 3 });
+        assert_eq!(reading.figures(), ReadFigures { answered: 1, lagging: 1, behind: 0, run_again: 3 });
     }
 
     #[test]
@@ -179,9 +187,9 @@ mod tests {
         let (mut reading, a, b) = (Reading::default(), who("a"), who("b"));
         assert!(reading.note_run_again(Some(Trouble::Login), &a) && !reading.note_run_again(Some(Trouble::Login), &a));
         assert!(reading.is_paused(&a) && !reading.is_paused(&b));
-        reading.note_answered(&b);
+        reading.note_answered(&b, false);
         assert!(reading.is_paused(&a));
-        reading.note_answered(&a);
+        reading.note_answered(&a, false);
         assert!(!reading.is_paused(&a));
     }
 

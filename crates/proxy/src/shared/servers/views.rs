@@ -3,14 +3,15 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use freshet_types::{End, Epoch, Lsn, Nanos};
+use freshet_types::{End, Epoch, Nanos};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::pool::ReplicaLimits;
 use crate::shared::servers::reading::{Trouble, Who};
-use crate::shared::servers::route::{Obstacle, Route, ServerView, route};
+use crate::shared::servers::route::{Chosen, Load, Obstacle, ServerView};
 use crate::shared::servers::settled::{Ids, Settled};
-use crate::shared::servers::{Found, ReadFigures, Role, Servers, Watched};
+use crate::shared::servers::{Found, Inside, ReadFigures, Role, Servers, Watched};
 use crate::shared::{ServerIdentity, Shared};
 
 impl Servers {
@@ -24,25 +25,32 @@ impl Servers {
         self.written_since.load(SeqCst)
     }
 
-    /// Where a read goes whose answer must reflect everything up to `floor`, and what that server has answered last. `stream`: the server of the
-    /// change stream. `who`: whose read it is.
-    pub(crate) fn route(&self, floor: Lsn, stream: &ServerIdentity, who: &Who) -> (Route, Option<Found>) {
+    /// The servers as a read sees them. `stream`: the server of the change stream. `who`: whose read it is.
+    pub(crate) fn views(&self, stream: &ServerIdentity, who: &Who, limits: &ReplicaLimits) -> Vec<ServerView> {
         let inside = self.inside();
-        let mut found = inside.list.iter().filter_map(|server| server.found.as_ref());
-        let primary = found.find(|found| found.role == Role::Primary && found.is_of(stream));
-        let timeline = primary.and_then(|primary| primary.timeline);
+        let primary = inside.primary(stream).and_then(|at| inside.list.get(at)?.found.as_deref());
         let view = |(at, server): (usize, &Watched)| ServerView {
             at,
-            obstacle: server.obstacle(stream, timeline, who),
-            replayed: server.found.as_ref().and_then(|found| found.position),
-            in_use: server.reading.in_use(),
+            obstacle: server.obstacle(stream, primary, limits).or_else(|| server.obstacle_for(who)),
+            found: server.found.clone(),
+            load: server.load(),
         };
-        let route = route(floor, &inside.list.iter().enumerate().map(view).collect::<Vec<_>>());
-        let found = match route {
-            Route::Server(at) => inside.list.get(at).and_then(|server| server.found.clone()),
-            _ => None,
-        };
-        (route, found)
+        inside.list.iter().enumerate().map(view).collect()
+    }
+
+    /// The primary's load by reads that could go to replicas. `in_use`: its connections in use.
+    pub(crate) fn load_of_primary(&self, stream: &ServerIdentity, in_use: usize, weight: u32) -> Option<Load> {
+        let inside = self.inside();
+        let answered = inside.list.get(inside.primary(stream)?)?.reading.figures().answered;
+        Some(Load { in_use, answered, weight })
+    }
+
+    /// A read that could go to a replica goes to the primary by its weight.
+    pub(crate) fn note_primary(&self, stream: &ServerIdentity) {
+        let inside = &mut *self.inside();
+        if let Some(server) = inside.primary(stream).and_then(|at| inside.list.get_mut(at)) {
+            server.reading.note_primary();
+        }
     }
 
     /// The primary has answered a question that was sent at this time. Without `ids`: it told none.
@@ -99,7 +107,7 @@ impl Servers {
     }
 
     /// The answer to a question that was sent to the server at this time or later; None: there is none yet. Err: it does not answer.
-    pub(crate) fn answer_since(&self, at: usize, since: Nanos) -> Result<Option<Found>, ()> {
+    pub(crate) fn answer_since(&self, at: usize, since: Nanos) -> Result<Option<Arc<Found>>, ()> {
         let inside = self.inside();
         let server = inside.list.get(at).ok_or(())?;
         if server.trouble.is_some() || server.reading.is_late() {
@@ -135,9 +143,28 @@ impl Servers {
     }
 }
 
+impl Inside {
+    /// Where the primary is that is the server of this stream.
+    fn primary(&self, stream: &ServerIdentity) -> Option<usize> {
+        let is_primary = |found: &Arc<Found>| found.role == Role::Primary && found.is_of(stream);
+        self.list.iter().position(|server| server.found.as_ref().is_some_and(is_primary))
+    }
+}
+
 impl Watched {
-    /// Why it must not answer reads. `timeline`: that of the primary.
-    fn obstacle(&self, stream: &ServerIdentity, timeline: Option<u32>, who: &Who) -> Option<Obstacle> {
+    fn load(&self) -> Load {
+        let Self { reading, weight, .. } = self;
+        Load { in_use: reading.in_use(), answered: reading.figures().answered, weight: *weight }
+    }
+
+    /// Why it must not answer this login's reads, although it may answer others'.
+    fn obstacle_for(&self, who: &Who) -> Option<Obstacle> {
+        self.reading.is_paused(who).then_some(Obstacle::Paused)
+    }
+
+    /// Why it must not answer reads.
+    fn obstacle(&self, stream: &ServerIdentity, primary: Option<&Found>, limits: &ReplicaLimits) -> Option<Obstacle> {
+        let timeline = primary.and_then(|primary| primary.timeline);
         let Some(found) = &self.found else { return Some(Obstacle::Unknown) };
         if self.trouble.is_some() || self.reading.is_late() {
             Some(Obstacle::Down)
@@ -147,8 +174,10 @@ impl Watched {
             Some(Obstacle::LeftOut)
         } else if timeline.is_none() || found.timeline != timeline {
             Some(Obstacle::Timeline)
-        } else if self.reading.is_paused(who) {
-            Some(Obstacle::Paused)
+        } else if self.weight == 0 {
+            Some(Obstacle::Weight)
+        } else if found.lags_beyond(limits, primary.and_then(|primary| primary.position)) {
+            Some(Obstacle::Lag)
         } else {
             None
         }
@@ -169,19 +198,22 @@ pub(crate) struct InUse {
     shared: Arc<Shared>,
     pub(crate) at: usize,
     who: Who,
+    /// See [`Chosen`].
+    lags: bool,
 }
 
 impl InUse {
-    pub(crate) fn begin(shared: &Arc<Shared>, at: usize, who: &Who) -> Self {
+    pub(crate) fn begin(shared: &Arc<Shared>, chosen: &Chosen, who: &Who) -> Self {
+        let Chosen { at, lags, .. } = *chosen;
         if let Some(server) = shared.servers.inside().list.get_mut(at) {
             server.reading.begin();
         }
-        Self { shared: shared.clone(), at, who: who.clone() }
+        Self { shared: shared.clone(), at, who: who.clone(), lags }
     }
 
     pub(crate) fn note_answered(&self) {
         if let Some(server) = self.shared.servers.inside().list.get_mut(self.at) {
-            server.reading.note_answered(&self.who);
+            server.reading.note_answered(&self.who, self.lags);
         }
     }
 

@@ -47,6 +47,7 @@ pub(super) fn lists_prepared(text: &str) -> bool {
 pub(crate) struct Says {
     pub(crate) of_prepared: OfPrepared,
     unaskable: OnceLock<Option<&'static str>>,
+    of_listening: OnceLock<bool>,
     application_settings: OnceLock<Option<Vec<Box<str>>>>,
 }
 
@@ -65,6 +66,16 @@ impl Statement {
             unaskable(&text).or_else(loads)
         };
         *self.says.unaskable.get_or_init(find)
+    }
+
+    /// Whether its text may end the session's listening to channels, or show it.
+    pub(crate) fn is_of_listening(&self) -> bool {
+        const WORDS: [&str; 3] = ["unlisten", "discard", "listening_channels"];
+        let find = || {
+            let text = String::from_utf8_lossy(self.text()).to_ascii_lowercase();
+            WORDS.iter().any(|word| text.contains(word))
+        };
+        *self.says.of_listening.get_or_init(find)
     }
 
     /// See [`names_in`]. None also if there are more names than a session may have.

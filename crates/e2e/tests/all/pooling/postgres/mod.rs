@@ -4,6 +4,7 @@ mod application_settings;
 mod labels;
 mod leaks;
 mod limits;
+mod listening;
 mod logins;
 mod messages;
 mod operator;

@@ -66,7 +66,7 @@ fn pins_are_shown(version: Version) -> Result<()> {
     };
     client.run("select 1 from t")?;
     for (keeps, reason, ends) in [
-        ("listen here", "listen", "unlisten here"),
+        ("declare c cursor with hold for select 5", "cursor", "close c"),
         ("set seq_page_cost = 1.5", "settings", "reset seq_page_cost"),
         ("begin", "transaction", "commit"),
     ] {
@@ -91,10 +91,10 @@ fn pins_are_shown(version: Version) -> Result<()> {
         })?;
         ensure!(count("pins_total", reason)? == before + 1);
     }
-    client.run("listen here")?;
+    client.run("declare c cursor with hold for select 5")?;
     drop(client);
     eventually(PATIENCE, || {
-        ensure!(count("pinned_sessions", "listen")? == 0, "the session has ended");
+        ensure!(count("pinned_sessions", "cursor")? == 0, "the session has ended");
         Ok(())
     })
 }

@@ -1,0 +1,179 @@
+//! SIGUSR2 with sessions that share server connections: they go on in the new process, between two statements.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::upgrades::{Successor, old_ends_well};
+use super::{SCHEMA, ends_by_command};
+use crate::support::frames::{bind_text, cancel, execute, parse, query, sync};
+use crate::support::{Database, Freshet, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+
+on_both!(idle_sessions_go_on, busy_sessions_go_on);
+
+const READ: &str = "select title from film where id = 1";
+const CLIENTS: usize = 4;
+/// Rounds of each client before, during and after the upgrade.
+const ROUNDS: u64 = 25;
+
+fn shared(version: Version) -> Result<Pair> {
+    let options = ["--auth", "trust", "--pool", "transaction", "--default-pool-size", "2", "--upgrade-grace", "3600s"];
+    Pair::over(Database::shared(version)?, SCHEMA, &[&options[..], &["--admission", "always"]].concat())
+}
+
+pub(crate) fn sessions_are(freshet: &Freshet, count: u64) -> Result<()> {
+    eventually(PATIENCE, || {
+        let sessions = freshet.metrics()?.count("freshet_sessions");
+        ensure!(sessions == count, "{sessions} sessions, not {count}:\n{}", freshet.log());
+        Ok(())
+    })
+}
+
+/// The first value of an execution of a prepared statement.
+fn executed(client: &mut RawClient, statement: &str, value: &str) -> Result<String> {
+    let answer = client.exchange(&[bind_text("", statement, &[value]), execute("", 0), sync()].concat(), 1)?;
+    let row = answer.iter().find(|message| message.tag == b'D').with_context(|| format!("{answer:?}"))?;
+    let value = row.columns().swap_remove(0).context("null")?;
+    Ok(String::from_utf8(value)?)
+}
+
+fn hits(freshet: &Freshet, mut read: impl FnMut() -> Result<()>) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = freshet.metrics()?.hits();
+        read()?;
+        ensure!(freshet.metrics()?.hits() > before, "no hit");
+        Ok(())
+    })
+}
+
+fn idle_sessions_go_on(version: Version) -> Result<()> {
+    let Pair { mut freshet, database } = shared(version)?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let connect = || RawClient::login(freshet.address, database.login());
+    let (fresh, mut read, mut set, mut named) = (connect()?, connect()?, connect()?, connect()?);
+    let (mut unnamed, mut busy, mut pinned) = (connect()?, connect()?, connect()?);
+    hits(&freshet, || read.query(READ).map(drop))?;
+    set.run("set timezone = 'Asia/Tokyo'")?;
+    set.run("set application_name = 'carried'")?;
+    let by_id = "select title from film where id = $1";
+    for name in ["one", "two"] {
+        named.exchange(&[parse(name, by_id), sync()].concat(), 1)?;
+        ensure!(executed(&mut named, name, "2")? == "film 2");
+    }
+    unnamed.exchange(&[parse("", by_id), sync()].concat(), 1)?;
+    busy.run("begin; update film set title = 'new' where id = 3")?;
+    pinned.run("create temporary table own (v int); insert into own values (7)")?;
+    let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+
+    // All but those in a transaction, or with something of theirs at the server.
+    sessions_are(&freshet, 5)?;
+    ensure!(read.value(READ)? == "film 1");
+    ensure!(set.value("show timezone")? == "Asia/Tokyo" && set.value("show application_name")? == "carried");
+    ensure!(executed(&mut named, "one", "4")? == "film 4" && executed(&mut named, "two", "5")? == "film 5");
+    let again = named.exchange(&[parse("two", by_id), sync()].concat(), 1)?;
+    ensure!(again.iter().any(|message| message.field(b'C').as_deref() == Some("42P05")), "forgotten: {again:?}");
+    ensure!(executed(&mut unnamed, "", "6")? == "film 6");
+    ensure!(pinned.value("select v from own")? == "7", "a temporary table is gone");
+    ensure!(freshet.is_alive(), "the old process has left a session");
+    let mut fresh = fresh;
+    ensure!(fresh.value("select title from film where id = 3")? == "film 3");
+    busy.run("commit")?;
+    sessions_are(&freshet, 6)?;
+    ensure!(busy.value("select title from film where id = 3")? == "new");
+
+    // A cancel request, which reaches the new process, finds its session.
+    read.send(&query("select pg_sleep(600)"))?;
+    let mut watcher = database.connect()?;
+    let sleeping = "select count(*) from pg_stat_activity where query = 'select pg_sleep(600)' and state = 'active' \
+                    and datname = current_database()";
+    eventually(PATIENCE, || {
+        ensure!(watcher.value(sleeping)? == "1", "not begun");
+        Ok(())
+    })?;
+    let mut other = RawClient::open(freshet.address)?;
+    other.send(&cancel(&read.key_data))?;
+    other.bytes_to_end()?;
+    let cancelled = read.until(b'Z')?;
+    ensure!(cancelled.iter().any(|message| message.field(b'C').as_deref() == Some("57014")), "{cancelled:?}");
+
+    drop(pinned);
+    old_ends_well(&mut freshet)?;
+    freshet.wait_ready()?;
+    hits(&freshet, || read.query(READ).map(drop))?;
+    hits(&freshet, || executed(&mut named, "one", "7").map(drop))?;
+    hits(&freshet, || set.query(READ).map(drop))?;
+    successor.end()?;
+    for client in [&mut fresh, &mut read, &mut set, &mut named, &mut unnamed, &mut busy] {
+        ends_by_command(client)?;
+    }
+    Ok(())
+}
+
+/// Each client has one connection, and its reads must not miss its writes.
+fn busy_sessions_go_on(version: Version) -> Result<()> {
+    let Pair { mut freshet, database } = shared(version)?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let (address, stop) = (freshet.address, AtomicBool::new(false));
+    let rounds: [AtomicU64; CLIENTS] = Default::default();
+    let advance = || {
+        let before: Vec<u64> = rounds.iter().map(|rounds| rounds.load(Relaxed)).collect();
+        eventually(PATIENCE, || {
+            let is_there = |(now, before): (&AtomicU64, &u64)| now.load(Relaxed) >= before + ROUNDS;
+            ensure!(stop.load(Relaxed) || rounds.iter().zip(&before).all(is_there), "the clients do not go on");
+            Ok(())
+        })
+    };
+    let run = |id: usize| -> Result<()> {
+        let mut client = RawClient::login(address, database.login())?;
+        let read = format!("select title from film where id = {id}");
+        while !stop.load(Relaxed) {
+            let title = format!("title {}", rounds[id - 1].load(Relaxed));
+            client.run("begin")?;
+            client.run(&format!("update film set title = '{title}' where id = {id}"))?;
+            client.run("commit")?;
+            for _ in 0..3 {
+                let read = client.value(&read)?;
+                ensure!(read == title, "{read:?} is read after {title:?} was written");
+            }
+            rounds[id - 1].fetch_add(1, Relaxed);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (1..=CLIENTS)
+            .map(|id| {
+                let (run, stop) = (&run, &stop);
+                scope.spawn(move || {
+                    let done = run(id);
+                    stop.store(true, Relaxed);
+                    done
+                })
+            })
+            .collect();
+        let upgrade = || -> Result<Successor> {
+            advance()?;
+            let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+            advance()?;
+            Ok(successor)
+        };
+        let successor = upgrade();
+        let successor = successor.and_then(|successor| {
+            // No session keeps it.
+            old_ends_well(&mut freshet)?;
+            freshet.wait_ready()?;
+            let before = freshet.metrics()?.hits();
+            advance()?;
+            ensure!(freshet.metrics()?.hits() > before, "the new process caches nothing");
+            Ok(successor)
+        });
+        stop.store(true, Relaxed);
+        let ended: Result<Vec<()>> = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
+        ended.with_context(|| freshet.log())?;
+        successor?.end()
+    })
+}

@@ -1,0 +1,363 @@
+//! A session that goes on in another process: with what, and when.
+//!
+//! After a handover (SIGUSR2) the new process takes over sessions that share server connections, between two statements: those that have none, whose client
+//! uses no TLS, and of which everything else can be written down. That is their login, the settings that they have set, and their prepared statements. The
+//! client notices nothing: what it sends meanwhile stays in its connection. All others end here, as at a drain.
+//!
+//! The new process caches nothing before this one has ended, so a session needs no watermark there.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use freshet_net::postgres::secret::{Credentials, SecretBytes};
+use freshet_wire::postgres::frontend::{self, Parse};
+use tokio::time::timeout;
+
+use crate::postgres::Pg;
+use crate::postgres::pooling::Login;
+use crate::postgres::pooling::labels::Label;
+use crate::postgres::pooling::rest_question::LoginSettings;
+use crate::postgres::session::Session;
+use crate::postgres::session::names::Defined;
+use crate::postgres::session::server_connection::Known;
+use crate::postgres::session::sharing::Sharing;
+use crate::postgres::session::statements::Prepared;
+use crate::server::carried::CarriedSession;
+use crate::server::switches::Stage;
+
+/// The form of what is written. Another version of Freshet that knows only another form ends the session.
+const FORM: u8 = 1;
+/// A new process that takes nothing for so long gets no more sessions.
+const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(2);
+/// A session whose prepared statements are longer together ends here.
+const STATEMENT_BYTES_MAX: usize = 4 << 20;
+
+/// A prepared statement with a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CarriedStatement {
+    pub(super) name: Vec<u8>,
+    /// What follows the name in its `Parse`.
+    pub(super) definition: Vec<u8>,
+    pub(super) reads_settings: bool,
+}
+
+/// What a session takes to another process.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    /// As the client has named it.
+    pub(crate) database: String,
+    /// The server: see [`server_of`].
+    pub(crate) server: String,
+    pub(crate) user: String,
+    pub(crate) packet: Vec<u8>,
+    pub(super) credentials: Credentials,
+    /// For cancel requests.
+    pub(super) key: Vec<u8>,
+    pub(super) began: LoginSettings,
+    pub(super) label: Label,
+    /// Whether a backslash in a constant is an escape.
+    pub(super) escapes: bool,
+    pub(super) application: String,
+    /// It may have taken numbers of sequences.
+    pub(super) has_sequences: bool,
+    /// The `Parse` of its unnamed statement; empty: it has none.
+    pub(super) unnamed: Vec<u8>,
+    pub(super) statements: Vec<CarriedStatement>,
+}
+
+/// The servers and the database to which sessions of a database lead, as the configuration names them.
+pub(crate) fn server_of(shared: &Pg) -> String {
+    let conninfo = shared.own.upstream.conninfo();
+    let hosts: Vec<_> = conninfo.hosts.iter().map(|host| &host.address).collect();
+    format!("{hosts:?} {}", conninfo.database)
+}
+
+/// Parts, each behind its length.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn put(&mut self, part: &[u8]) {
+        self.0.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        self.0.extend_from_slice(part);
+    }
+
+    fn put_all<'p>(&mut self, parts: impl ExactSizeIterator<Item = &'p [u8]>) {
+        self.put(&(parts.len() as u32).to_le_bytes());
+        parts.for_each(|part| self.put(part));
+    }
+}
+
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn part(&mut self) -> Option<&'b [u8]> {
+        let (length, rest) = self.0.split_first_chunk()?;
+        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        self.0 = rest;
+        Some(part)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.part()?.to_vec()).ok()
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        Some(self.part()? == [1])
+    }
+
+    /// The number of parts that follow.
+    fn count(&mut self) -> Option<usize> {
+        Some(u32::from_le_bytes(self.part()?.try_into().ok()?) as usize)
+    }
+
+    fn settings(&mut self) -> Option<Vec<Arc<str>>> {
+        (0..self.count()?).map(|_| self.text().map(Into::into)).collect()
+    }
+}
+
+impl Carried {
+    pub(super) fn write(&self) -> SecretBytes {
+        // As much as is needed at once: an allocation that is left behind would hold the keys.
+        let size = |statement: &CarriedStatement| statement.name.len() + statement.definition.len() + 32;
+        let mut out = Writer(Vec::with_capacity(8192 + self.statements.iter().map(size).sum::<usize>()));
+        let of_settings = |settings: &[Arc<str>]| -> Vec<Box<[u8]>> {
+            settings.iter().map(|setting| setting.as_bytes().into()).collect()
+        };
+        out.put(&[FORM]);
+        for text in [&self.database, &self.server, &self.user, &self.application, &self.began.base] {
+            out.put(text.as_bytes());
+        }
+        for bytes in [&self.packet, &self.key, &self.unnamed] {
+            out.put(bytes);
+        }
+        out.put(self.credentials.to_bytes().expose());
+        for settings in [&self.began.set[..], &self.label] {
+            out.put_all(of_settings(settings).iter().map(|setting| &**setting));
+        }
+        out.put(&[u8::from(self.escapes)]);
+        out.put(&[u8::from(self.has_sequences)]);
+        out.put(&(self.statements.len() as u32).to_le_bytes());
+        for statement in &self.statements {
+            out.put(&statement.name);
+            out.put(&statement.definition);
+            out.put(&[u8::from(statement.reads_settings)]);
+        }
+        SecretBytes::new(out.0)
+    }
+
+    /// None: it was written in another form.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        if from.part()? != [FORM] {
+            return None;
+        }
+        let [database, server, user] = [from.text()?, from.text()?, from.text()?];
+        let [application, base] = [from.text()?, from.text()?];
+        let [packet, key, unnamed] = [from.part()?.to_vec(), from.part()?.to_vec(), from.part()?.to_vec()];
+        let credentials = Credentials::from_bytes(from.part()?)?;
+        let (set, label) = (from.settings()?, from.settings()?.into());
+        let (escapes, has_sequences) = (from.flag()?, from.flag()?);
+        let statement = |from: &mut Reader<'_>| {
+            let (name, definition) = (from.part()?.to_vec(), from.part()?.to_vec());
+            Some(CarriedStatement { name, definition, reads_settings: from.flag()? })
+        };
+        let statements = (0..from.count()?).map(|_| statement(&mut from)).collect::<Option<_>>()?;
+        let began = LoginSettings { base, set };
+        from.0.is_empty().then_some(Self {
+            database,
+            server,
+            user,
+            packet,
+            credentials,
+            key,
+            began,
+            label,
+            escapes,
+            application,
+            has_sequences,
+            unnamed,
+            statements,
+        })
+    }
+
+    /// Its login to the server, and the key for cancel requests.
+    pub(crate) fn login(&mut self) -> (Login, Box<[u8]>) {
+        let packet = std::mem::take(&mut self.packet);
+        let credentials = std::mem::replace(&mut self.credentials, Credentials::Nothing);
+        let login = Login::new(packet, (self.user.clone(), &self.database), credentials);
+        (login, std::mem::take(&mut self.key).into())
+    }
+}
+
+impl Session {
+    /// Whether it can go on in another process now.
+    pub(super) fn is_carriable(&self) -> bool {
+        let Some(sharing) = self.server.sharing.as_ref().filter(|sharing| sharing.has_nothing_there(&self.shared))
+        else {
+            return false;
+        };
+        self.may_leave()
+            && self.client.is_plain_at_rest()
+            && !self.server.has_output()
+            && !self.waiting.is_looking()
+            && !self.link.has_orders()
+            && !matches!(self.server.settings.known, Known::Asked { .. })
+            && self.server.statements.are_all_known()
+            && sharing.names.are_shared()
+            && sharing.names.bytes() <= STATEMENT_BYTES_MAX
+    }
+
+    /// Another process takes the session over, or it ends because of a drain; false: it goes on here. The session is at the end of a turn.
+    pub(super) async fn leave_process(&mut self) -> bool {
+        match self.shared.switches.stage() {
+            Stage::HandingOver if self.is_carriable() => self.carry().await,
+            Stage::Serving | Stage::HandingOver => false,
+            Stage::Draining => {
+                self.leave_if_drained();
+                false
+            }
+        }
+    }
+
+    async fn carry(&mut self) -> bool {
+        let shared = self.shared.clone();
+        let Some(successor) = shared.switches.successor() else { return false };
+        let Ok(Ok(place)) = timeout(SUCCESSOR_TIMEOUT, successor.reserve()).await else {
+            shared.switches.end_handover();
+            return false;
+        };
+        // Something may have come meanwhile: an order, a cancel request.
+        if !self.is_carriable() {
+            return false;
+        }
+        let Some(state) = self.carried().map(|carried| carried.write()) else { return false };
+        match self.client.take_descriptor() {
+            Ok(socket) => place.send(CarriedSession { socket, state }),
+            Err(error) => tracing::debug!(%error, "a session ends between two processes"),
+        }
+        true
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        let sharing = self.server.sharing.as_ref()?;
+        let Login { packet, user, credentials, key, began, .. } = &*sharing.login;
+        let statement = |(name, defined): (&[u8], &Defined)| CarriedStatement {
+            name: name.to_vec(),
+            definition: defined.entry.definition.to_vec(),
+            reads_settings: defined.entry.reads_settings,
+        };
+        Some(Carried {
+            database: key.database.clone(),
+            server: server_of(&self.shared),
+            user: user.clone(),
+            packet: packet.clone(),
+            credentials: credentials.clone(),
+            key: sharing.cancel.key.to_vec(),
+            began: began.get().cloned().unwrap_or_default(),
+            label: sharing.traces.set_there().label,
+            escapes: self.server.settings.escapes,
+            application: self.server.settings.application.clone(),
+            has_sequences: sharing.traces.has_sequences(),
+            unnamed: self.server.statements.unsent().to_vec(),
+            statements: sharing.names.all_shared().map(statement).collect(),
+        })
+    }
+
+    /// The session goes on that another process has written.
+    pub(super) fn begin_carried(&mut self, mut sharing: Sharing, carried: &Carried) {
+        // It is the first: there is none yet.
+        let _ = sharing.login.began.set(carried.began.clone());
+        sharing.traces.begin_carried(&carried.label, carried.has_sequences);
+        self.server.settings.escapes = carried.escapes;
+        self.server.settings.application.clone_from(&carried.application);
+        self.server.statements.move_unnamed();
+        // All that its client has read is older.
+        self.watermark.raise(self.shared.clock.now());
+        self.server.sharing = Some(Box::new(sharing));
+        for statement in &carried.statements {
+            self.begin_statement(statement);
+        }
+        if !carried.unnamed.is_empty() {
+            let prepared = self.prepared_before(&carried.unnamed);
+            self.server.statements.expect_unnamed(prepared, &carried.unnamed);
+        }
+    }
+
+    fn begin_statement(&mut self, CarriedStatement { name, definition, reads_settings }: &CarriedStatement) {
+        let mut parse = Vec::new();
+        frontend::put_parse_again(&mut parse, name, definition);
+        let prepared = self.prepared_before(&parse);
+        self.server.statements.sent(name, prepared);
+        let entries = &self.shared.pooling.entries;
+        let Some(sharing) = &mut self.server.sharing else { return };
+        let entry = entries.intern(definition, *reads_settings, sharing.traces.of_preparing());
+        sharing.names.set_shared(name, entry, entries.tick());
+    }
+
+    /// What is known of a statement that was prepared by this message, under the session's settings.
+    fn prepared_before(&self, parse: &[u8]) -> Option<Prepared> {
+        let Parse { query, types, .. } = Parse::read(parse).ok()?;
+        let statement = self.statement(query, types).ok()?;
+        Some(Prepared { catalog: Prepared::NOT_TAKEN, ..self.prepared(&statement) })
+    }
+}
+
+impl Sharing {
+    /// Whether no server connection has anything of the session, nor does it wait for one.
+    fn has_nothing_there(&self, shared: &Pg) -> bool {
+        self.held.is_none()
+            && self.awaited.is_none()
+            && self.arrived.is_none()
+            && !self.is_wanted
+            && !self.awaits_cancel
+            && !self.cancel.target.is_under_way()
+            && self.replica.current.is_none()
+            && self.replica.debt.is_none()
+            && self.traces.has_label_only()
+            && self.listened.is_none()
+            && !shared.pooling.reads_sequences.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let text = |text: &str| text.to_owned();
+        let carried = Carried {
+            database: text("shop"),
+            server: text("127.0.0.1:5432 shop"),
+            user: text("u"),
+            packet: b"packet".to_vec(),
+            credentials: Credentials::Password(freshet_net::postgres::secret::Secret::new(text("geheim"))),
+            key: vec![1; 8],
+            began: LoginSettings { base: text("base"), set: vec!["a=b".into()] },
+            label: ["TimeZone=UTC".into(), "jit=off".into()].into(),
+            escapes: true,
+            application: text("application"),
+            has_sequences: false,
+            unnamed: Vec::new(),
+            statements: vec![
+                CarriedStatement {
+                    name: b"one".to_vec(),
+                    definition: b"select 1\0\0\0".to_vec(),
+                    reads_settings: true,
+                },
+                CarriedStatement { name: b"two".to_vec(), definition: vec![b'x'; 70_000], reads_settings: false },
+            ],
+        };
+        let bytes = carried.write();
+        let read = Carried::read(bytes.expose()).expect("what was written");
+        assert_eq!(format!("{carried:?}"), format!("{read:?}"));
+        assert_eq!(read.write().expose(), bytes.expose());
+        for length in 0..200 {
+            assert!(Carried::read(bytes.expose().get(..length).expect("longer")).is_none(), "{length} bytes");
+        }
+        let mut other = bytes.expose().to_vec();
+        other[4] = FORM + 1;
+        assert!(Carried::read(&other).is_none(), "another form");
+    }
+}
