@@ -125,19 +125,21 @@ fn client<S: Session>(
     Ok(())
 }
 
+/// The clients have all done so many more rounds, or one has failed, which stops all and is told by its thread.
+pub(super) fn all_go_on(rounds: &[AtomicU64], more: u64, stop: &AtomicBool) -> Result<()> {
+    let before: Vec<u64> = rounds.iter().map(|rounds| rounds.load(Relaxed)).collect();
+    eventually(PATIENCE, || {
+        let is_there = |(now, before): (&AtomicU64, &u64)| now.load(Relaxed) >= before + more;
+        ensure!(stop.load(Relaxed) || rounds.iter().zip(&before).all(is_there), "the clients do not go on");
+        Ok(())
+    })
+}
+
 /// Upgrades under load.
 fn upgraded<S: Session>(freshet: &mut Freshet, connect: impl Fn() -> Result<S> + Sync) -> Result<Successor> {
     let rounds: [AtomicU64; CLIENTS] = Default::default();
     let stop = AtomicBool::new(false);
-    // The clients have all done some more, or one has failed, which is told below.
-    let advance = || {
-        let before: Vec<u64> = rounds.iter().map(|rounds| rounds.load(Relaxed)).collect();
-        eventually(PATIENCE, || {
-            let is_there = |(now, before): (&AtomicU64, &u64)| now.load(Relaxed) >= before + ROUNDS;
-            ensure!(stop.load(Relaxed) || rounds.iter().zip(&before).all(is_there), "the clients do not go on");
-            Ok(())
-        })
-    };
+    let advance = || all_go_on(&rounds, ROUNDS, &stop);
     thread::scope(|scope| {
         let clients: Vec<_> = (rounds.iter().enumerate())
             .map(|(at, rounds)| {

@@ -1,14 +1,16 @@
 //! SIGUSR2 with sessions that share server connections: they go on in the new process, between two statements.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::upgrades::{Successor, old_ends_well};
+use super::configuration::File;
+use super::upgrades::{Successor, all_go_on, old_ends_well};
 use super::{SCHEMA, ends_by_command};
 use crate::support::frames::{bind_text, cancel, execute, parse, query, sync};
-use crate::support::{Database, Freshet, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Database, Freshet, PATIENCE, Pair, RawClient, Version, eventually, on_both, program};
 
 on_both!(idle_sessions_go_on, busy_sessions_go_on);
 
@@ -120,14 +122,7 @@ fn busy_sessions_go_on(version: Version) -> Result<()> {
     }
     let (address, stop) = (freshet.address, AtomicBool::new(false));
     let rounds: [AtomicU64; CLIENTS] = Default::default();
-    let advance = || {
-        let before: Vec<u64> = rounds.iter().map(|rounds| rounds.load(Relaxed)).collect();
-        eventually(PATIENCE, || {
-            let is_there = |(now, before): (&AtomicU64, &u64)| now.load(Relaxed) >= before + ROUNDS;
-            ensure!(stop.load(Relaxed) || rounds.iter().zip(&before).all(is_there), "the clients do not go on");
-            Ok(())
-        })
-    };
+    let advance = || all_go_on(&rounds, ROUNDS, &stop);
     let run = |id: usize| -> Result<()> {
         let mut client = RawClient::login(address, database.login())?;
         let read = format!("select title from film where id = {id}");
@@ -176,4 +171,32 @@ fn busy_sessions_go_on(version: Version) -> Result<()> {
         ended.with_context(|| freshet.log())?;
         successor?.end()
     })
+}
+
+/// The new process leads the same clients to another address.
+#[test]
+fn sessions_do_not_go_to_another_server() -> Result<()> {
+    let Some(program) = program()? else { return Ok(()) };
+    let database = Database::shared(Version::V18)?;
+    database.run(SCHEMA)?;
+    let settings = |url: &str| {
+        format!(
+            "upstream = \"{url}\"\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\nauth = \"trust\"\npool = \"transaction\"\n\
+             upgrade_grace = \"3600s\"\n"
+        )
+    };
+    let (url, config) = (database.url(), File::new("carried-elsewhere.toml", &settings(&database.url()))?);
+    let mut command = Command::new(program);
+    command.args(["serve", "--config", config.path()]);
+    let mut freshet = Freshet::spawn(database.address(), Some(command))?;
+    freshet.wait_ready()?;
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    client.run("select 1")?;
+    let elsewhere = url.replace("127.0.0.1", "localhost");
+    ensure!(elsewhere != url, "{url}");
+    config.write(&settings(&elsewhere))?;
+    let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+    ends_by_command(&mut client)?;
+    old_ends_well(&mut freshet)?;
+    successor.end()
 }

@@ -119,8 +119,7 @@ impl<'b> Reader<'b> {
 impl Carried {
     pub(super) fn write(&self) -> SecretBytes {
         // As much as is needed at once: an allocation that is left behind would hold the keys.
-        let size = |statement: &CarriedStatement| statement.name.len() + statement.definition.len() + 32;
-        let mut out = Writer(Vec::with_capacity(8192 + self.statements.iter().map(size).sum::<usize>()));
+        let mut out = Writer(Vec::with_capacity(self.bytes_max()));
         let of_settings = |settings: &[Arc<str>]| -> Vec<Box<[u8]>> {
             settings.iter().map(|setting| setting.as_bytes().into()).collect()
         };
@@ -144,6 +143,20 @@ impl Carried {
             out.put(&[u8::from(statement.reads_settings)]);
         }
         SecretBytes::new(out.0)
+    }
+
+    /// What it takes when it is written, at most.
+    fn bytes_max(&self) -> usize {
+        // The keys, and the lengths of what is not counted below.
+        const OTHERS: usize = 4096;
+        let texts = [&self.database, &self.server, &self.user, &self.application, &self.began.base];
+        let settings = self.began.set.iter().chain(self.label.iter());
+        let statement = |statement: &CarriedStatement| statement.name.len() + statement.definition.len() + 16;
+        OTHERS
+            + [&self.packet, &self.key, &self.unnamed].map(Vec::len).iter().sum::<usize>()
+            + texts.map(String::len).iter().sum::<usize>()
+            + settings.map(|setting| setting.len() + 8).sum::<usize>()
+            + self.statements.iter().map(statement).sum::<usize>()
     }
 
     /// None: it was written in another form.
@@ -313,7 +326,7 @@ impl Sharing {
             && !self.awaits_cancel
             && !self.cancel.target.is_under_way()
             && self.replica.current.is_none()
-            && self.replica.debt.is_none()
+            && self.replica.debt.as_ref().is_none_or(|shown| shown.has_settled(shared))
             && self.traces.has_label_only()
             && self.listened.is_none()
             && !shared.pooling.reads_sequences.load(Relaxed)
@@ -339,7 +352,7 @@ mod tests {
             escapes: true,
             application: text("application"),
             has_sequences: false,
-            unnamed: Vec::new(),
+            unnamed: vec![b'u'; 100_000],
             statements: vec![
                 CarriedStatement {
                     name: b"one".to_vec(),
@@ -350,6 +363,7 @@ mod tests {
             ],
         };
         let bytes = carried.write();
+        assert!(bytes.expose().len() <= carried.bytes_max());
         let read = Carried::read(bytes.expose()).expect("what was written");
         assert_eq!(format!("{carried:?}"), format!("{read:?}"));
         assert_eq!(read.write().expose(), bytes.expose());

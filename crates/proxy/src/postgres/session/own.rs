@@ -1,5 +1,5 @@
 //! Freshet's own statements on a client's server connection. They are never sent into an open transaction block, except one that reads nothing
-//! ([`Session::precede`]) and the query of [`super::local`]. Each has its own `Sync`; or it follows the client's messages and shares their `Sync`, if
+//! ([`Session::precede`]), the query of [`super::local`], and those that take channels back ([`super::listening`]). Each has its own `Sync`; or it follows the client's messages and shares their `Sync`, if
 //! that has the same effect, which saves the database a transaction and a packet.
 //!
 //! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's unnamed statement. Every name in them is

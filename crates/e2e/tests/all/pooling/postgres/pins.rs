@@ -13,7 +13,7 @@ const SCHEMA: &str = "create table t (id serial primary key, v int); insert into
     create function unlock_it() returns void language plpgsql as $$ begin perform pg_advisory_unlock(7); end $$";
 
 /// A statement that leaves something, one that shows it to its own session, its answer there, and one that takes it away.
-const KEPT: [(&str, &str, &str, &str); 9] = [
+const KEPT: [(&str, &str, &str, &str); 10] = [
     ("set seq_page_cost = 1.5", "show seq_page_cost", "1.5", "reset seq_page_cost"),
     ("select set_config('seq_page_cost', '2', false)", "show seq_page_cost", "2", "reset seq_page_cost"),
     ("select hidden()", "show seq_page_cost", "3", "reset seq_page_cost"),
@@ -29,6 +29,13 @@ const KEPT: [(&str, &str, &str, &str); 9] = [
         "select count(*) from pg_locks where locktype = 'advisory' and objid = 7",
         "1",
         "select unlock_it()",
+    ),
+    // Within the brackets of a transaction, in one text.
+    (
+        "begin; select pg_advisory_lock(8); commit",
+        "select count(*) from pg_locks where locktype = 'advisory' and objid = 8",
+        "1",
+        "begin; select pg_advisory_unlock(8); commit",
     ),
     ("prepare p as select 6", "execute p", "6", "deallocate p"),
     ("set role pg_monitor", "select current_user", "pg_monitor", "reset role"),
