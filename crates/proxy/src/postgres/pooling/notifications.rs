@@ -84,6 +84,9 @@ impl Mailbox {
     pub(crate) fn put(&self, new: Mail) {
         {
             let (mail, bytes) = &mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+            if matches!(mail.back(), Some(Mail::Lost(_))) {
+                return; // the session ends
+            }
             *bytes += bytes_of(&new);
             mail.push_back(new);
             if *bytes > WAITING_BYTES_MAX {
