@@ -62,8 +62,6 @@ impl Defines {
 /// The effect of two statements, one after the other.
 pub(crate) fn together(a: Effect, b: Effect) -> Effect {
     match (a, b) {
-        // What it leaves in the session outlives the transaction: LISTEN, an advisory lock, the state of a sequence.
-        (Effect::Signal, Effect::TransactionControl) | (Effect::TransactionControl, Effect::Signal) => Effect::Write,
         (a, b) if a.min(b) <= Effect::Signal => a.max(b),
         (a, b) if a == b => a,
         (Effect::Forgets, _) | (_, Effect::Forgets) => Effect::Forgets,

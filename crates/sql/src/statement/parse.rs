@@ -46,7 +46,13 @@ impl Template {
             several => {
                 let parts: Vec<Self> = several.iter().map(|tokens| Self::statement(tokens)).collect();
                 let bracket = parts.iter().any(|part| part.bracket.is_some()).then_some(Bracket::Other);
-                let effect = parts.iter().map(|part| part.effect).reduce(together).unwrap_or(Effect::Forgets);
+                let effect = match parts.iter().map(|part| part.effect).reduce(together) {
+                    // What these leave in the session outlives the transaction: LISTEN, an advisory lock, the state of a sequence.
+                    Some(Effect::TransactionControl) if parts.iter().any(|part| part.effect == Effect::Signal) => {
+                        Effect::Write
+                    }
+                    effect => effect.unwrap_or(Effect::Forgets),
+                };
                 let defines = parts.iter().map(|part| part.defines).max().unwrap_or_default();
                 Self { defines, bracket, asks_for_data: true, ..Self::passing(effect, Reason::SeveralStatements) }
             }

@@ -63,6 +63,9 @@ fn lags(stand: &Stand, lag: Lag, client: &mut RawClient) -> Result<i32> {
             expect_value(client, BALANCE, "0")?;
         }
         ensure!(stand.lagging_reads()? > before, "the lagging replica has answered nothing");
+        // A delay may take effect only behind it.
+        let there = stand.standby.psql(&format!("\\c {}\n{}", stand.database.name, of_row(2)))?;
+        ensure!(there.trim() != v.to_string(), "the replica has the last write");
         Ok(v)
     })
 }
