@@ -34,6 +34,10 @@ pub(crate) struct PoolArgs {
     /// A session that waits this long for one of them is ended; 0s: never
     #[arg(long, default_value = "2m")]
     query_wait_timeout: Span,
+    /// While no server of the upstream takes connections, as in a restart or a failover, sessions that need one wait for
+    /// this long; 0s: they are ended at once
+    #[arg(long, default_value = "10s")]
+    failover_timeout: Span,
     /// One that nobody has used for this time is closed; 0s: never
     #[arg(long, default_value = "10m")]
     server_idle_timeout: Span,
@@ -44,6 +48,13 @@ pub(crate) struct PoolArgs {
     /// keeps its session's connection
     #[arg(long, value_name = "N", default_value = "200")]
     max_prepared_statements: u32,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+}
+
+/// Those about reads at replicas.
+#[derive(Clone, Debug, clap::Args)]
+struct ReplicaArgs {
     /// PostgreSQL: reads that are not cached go to standbys of an upstream of several hosts, as long as they are certain to
     /// show no less than the primary has shown; for sessions that share connections
     #[arg(long)]
@@ -130,12 +141,22 @@ impl FromStr for UserMode {
     }
 }
 
+impl ReplicaArgs {
+    /// One that means nothing unless replicas are read.
+    fn given(&self) -> Option<&'static str> {
+        let lag_max = self.replica_lag_max.map(|_| "replica_lag_max");
+        let weights = (!self.replica_weights.is_empty()).then_some("replica_weights");
+        lag_max.or(weights).or((self.primary_weight > 0).then_some("primary_weight"))
+    }
+}
+
 impl PoolArgs {
     /// Why `read_replicas` or a weight does nothing, with the remedy, if that is so. `hosts`: the addresses of the upstream; None: it is no PostgreSQL.
     /// `has_logins`: logins end at Freshet.
     pub(crate) fn warn_of_replicas(&self, hosts: Option<&[String]>, has_logins: bool) -> Option<String> {
-        if !self.read_replicas {
-            return None;
+        if !self.replicas.read_replicas {
+            let option = self.replicas.given()?;
+            return Some(format!("{option} does nothing: reads go to replicas with read_replicas = true"));
         }
         let why = match hosts.map(<[_]>::len) {
             None => "it is for PostgreSQL only: remove it, or set read_replicas = false for this database",
@@ -155,7 +176,7 @@ impl PoolArgs {
 
     fn warn_of_weights(&self, hosts: &[String]) -> Option<String> {
         let is_known = |name: &str| hosts.iter().any(|address| ReplicaLimits::names(name, address));
-        let unknown = self.replica_weights.iter().find(|weight| !is_known(&weight.server))?;
+        let unknown = self.replicas.replica_weights.iter().find(|weight| !is_known(&weight.server))?;
         let (name, hosts) = (&unknown.server, hosts.join(", "));
         Some(format!("replica_weights: {name} is no server of upstream, whose servers are {hosts}"))
     }
@@ -171,14 +192,15 @@ impl PoolArgs {
             reserve_timeout: limit(self.reserve_pool_timeout),
             size_in_all: (self.max_db_connections > 0).then_some(self.max_db_connections as usize),
             wait_timeout: limit(self.query_wait_timeout),
+            failover_timeout: self.failover_timeout.0,
             idle_timeout: limit(self.server_idle_timeout),
             lifetime: limit(self.server_lifetime),
             prepared_max: self.max_prepared_statements as usize,
-            read_replicas: self.read_replicas,
+            read_replicas: self.replicas.read_replicas,
             replicas: ReplicaLimits {
-                lag_max: self.replica_lag_max.map(|Lag(lag)| lag),
-                weights: self.replica_weights.iter().map(|one| (one.server.clone(), one.weight)).collect(),
-                primary_weight: self.primary_weight,
+                lag_max: self.replicas.replica_lag_max.map(|Lag(lag)| lag),
+                weights: self.replicas.replica_weights.iter().map(|one| (one.server.clone(), one.weight)).collect(),
+                primary_weight: self.replicas.primary_weight,
             },
         }
     }

@@ -56,6 +56,13 @@ pub struct ServerIdentity {
     pub database: String,
 }
 
+impl ServerIdentity {
+    /// Whether it is the same server, since its last start, whatever the database.
+    pub(crate) fn is_same_process(&self, other: &Self) -> bool {
+        (&self.system_id, &self.postmaster_start) == (&other.system_id, &other.postmaster_start)
+    }
+}
+
 /// What the operator chose. What may change while Freshet runs is behind a lock or an atomic.
 #[derive(Debug)]
 pub struct Settings {

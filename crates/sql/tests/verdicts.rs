@@ -1343,7 +1343,7 @@ fn effects() {
 
 #[test]
 fn what_a_text_may_define() {
-    use freshet_sql::Defines::{Nothing, Told, Untold};
+    use freshet_sql::Defines::{Nothing, Told, Untold, Unused};
     for (sql, defines) in [
         ("SELECT mine()", Nothing),
         ("INSERT INTO plain VALUES (1)", Nothing),
@@ -1369,6 +1369,10 @@ fn what_a_text_may_define() {
         ("GRANT r TO s", Untold),
         ("ALTER ROLE r NOSUPERUSER", Untold),
         ("alter database d set x = 1", Untold),
+        ("alter database d rename to e", Unused),
+        ("DROP DATABASE IF EXISTS d", Unused),
+        ("create database d template e", Unused),
+        ("create database d", Untold),
         ("DROP OWNED BY r", Told),
         ("REASSIGN OWNED BY r TO s", Untold),
         ("DROP EVENT TRIGGER x", Untold),

@@ -59,6 +59,7 @@ pub(crate) const OWN: &[&str] = &[
     "reserve_pool_timeout",
     "max_db_connections",
     "query_wait_timeout",
+    "failover_timeout",
     "server_idle_timeout",
     "server_lifetime",
     "max_prepared_statements",

@@ -70,6 +70,16 @@ impl ConnectError {
             Err(error) => Self::Protocol(Error::Malformed(error)),
         }
     }
+
+    /// Whether no server takes connections, rather than one that refuses this login: none answers, or it ends.
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Timeout(_) => true,
+            Self::Protocol(error) => matches!(error, Error::Io(_) | Error::Closed | Error::Timeout(_)),
+            Self::Refused(error) => error.code == 1053, // ER_SERVER_SHUTDOWN
+            _ => false,
+        }
+    }
 }
 
 /// Why a statement or the stream failed.

@@ -99,6 +99,17 @@ impl ConnectError {
             Err(error) => Self::Protocol(Error::Malformed(error)),
         }
     }
+
+    /// Whether no server takes connections, rather than one that refuses this login: none answers, the one that does is no primary, or it starts or ends.
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Timeout(_) | Self::NotWanted(_) => true,
+            Self::Protocol(error) => matches!(error, Error::Io(_) | Error::Closed | Error::Timeout(_)),
+            // cannot_connect_now, and the ends of a server
+            Self::Refused(error) => matches!(error.code.as_str(), "57P01" | "57P02" | "57P03"),
+            _ => false,
+        }
+    }
 }
 
 /// Why a statement or the stream on a service connection failed.

@@ -16,16 +16,18 @@
 //!
 //! The type of connections is the database family's. An idle connection belongs to no thread.
 
+mod figures;
 mod group;
 mod lease;
 mod logins;
+mod patience;
 mod queue;
 mod settings;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -35,9 +37,11 @@ use tokio::time::{Instant, timeout};
 use crate::pool::lease::{Generation, Terms};
 use crate::pool::queue::{Queue, Queued};
 
+pub use crate::pool::figures::PoolFigures;
 pub(crate) use crate::pool::group::Group;
 pub(crate) use crate::pool::lease::Lease;
 pub(crate) use crate::pool::logins::Logins;
+pub(crate) use crate::pool::patience::Patience;
 pub use crate::pool::settings::{LagMax, PoolMode, PoolSettings, ReplicaLimits};
 
 /// Whose connections a pool has.
@@ -130,23 +134,6 @@ pub(crate) struct Pools<C> {
     settings: PoolSettings,
     inside: Mutex<Inside<C>>,
     figures: Arc<PoolFigures>,
-}
-
-/// What has happened since the start.
-#[derive(Debug, Default)]
-pub struct PoolFigures {
-    /// Connections that were handed to sessions.
-    pub check_outs: AtomicU64,
-    /// How often a session had to wait.
-    pub waits: AtomicU64,
-    /// How long in all, in nanoseconds.
-    pub waited: AtomicU64,
-    /// Sessions that waited for too long.
-    pub timeouts: AtomicU64,
-    /// PostgreSQL: connections that were given the settings of a session ahead of its statement.
-    pub changed: AtomicU64,
-    /// PostgreSQL: sessions for which another connection listens to channels.
-    pub listening: AtomicU64,
 }
 
 /// One pool, to be shown.
@@ -446,9 +433,14 @@ impl<C> Pools<C> {
 
     /// Closes the connections to this database, or all: the idle ones at once, the others when their sessions give them back.
     pub(crate) fn reconnect(self: &Arc<Self>, database: Option<&str>) {
+        self.replace(|key| key.is_of(database));
+    }
+
+    /// The same of these pools.
+    pub(crate) fn replace(self: &Arc<Self>, which: impl Fn(&PoolKey) -> bool) {
         {
             let pools = &mut self.inside().pools;
-            for (_, pool) in pools.iter_mut().filter(|(key, _)| key.is_of(database)) {
+            for (_, pool) in pools.iter_mut().filter(|(key, _)| which(key)) {
                 let before = std::mem::take(&mut pool.generation);
                 pool.earlier.retain(|earlier| earlier.strong_count() > 0);
                 pool.earlier.push(before.downgrade());

@@ -52,6 +52,8 @@ pub struct PoolSettings {
     pub size_in_all: Option<usize>,
     /// The longest wait for a connection; None: no limit.
     pub wait_timeout: Option<Duration>,
+    /// While no server takes connections, a session tries to connect for so long.
+    pub failover_timeout: Duration,
     /// An idle connection is closed after this time; None: it stays.
     pub idle_timeout: Option<Duration>,
     /// A connection this old is closed as soon as it is idle; None: it stays.
@@ -108,6 +110,7 @@ impl Default for PoolSettings {
             reserve_timeout: Some(Duration::from_secs(5)),
             size_in_all: None,
             wait_timeout: Some(Duration::from_secs(120)),
+            failover_timeout: Duration::from_secs(10),
             idle_timeout: Some(Duration::from_secs(600)),
             lifetime: Some(Duration::from_secs(3600)),
             prepared_max: 200,

@@ -33,6 +33,8 @@ pub enum Defines {
     /// Definitions that no event trigger sees: roles, memberships, settings of roles and databases, event triggers, owners, the first half of DETACH
     /// CONCURRENTLY.
     Untold,
+    /// The same, and the server requires that nobody is connected to the database: it is dropped, renamed, moved or copied.
+    Unused,
 }
 
 impl Defines {
@@ -40,6 +42,9 @@ impl Defines {
     pub(crate) fn of(words: &[&str], effect: Effect) -> Self {
         let any = |word: &str| words.contains(&word);
         match words {
+            ["drop", "database", ..] => Self::Unused,
+            ["alter", "database", ..] if any("rename") || any("tablespace") => Self::Unused,
+            ["create", "database", ..] if any("template") => Self::Unused,
             ["create" | "alter" | "drop", "role" | "user" | "group" | "database" | "system" | "event", ..]
             | ["reassign", ..] => Self::Untold,
             ["grant" | "revoke", ..] if !any("on") => Self::Untold,

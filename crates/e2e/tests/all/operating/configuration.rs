@@ -119,6 +119,9 @@ fn what_is_wrong_with_a_file_is_told_at_once() -> Result<()> {
         let says = said.2.contains("db9 is no server of upstream, whose servers are 127.0.0.1:1, 127.0.0.1:2");
         ensure!(said.0 == Some(0) && says != is_known, "{said:?}");
     }
+    bad.write("upstream = \"postgres://u@127.0.0.1:1,127.0.0.1:2/d\"\nreplica_lag_max = \"10s\"\n")?;
+    let said = run(&program, &["serve", "--config", path, "--check-config"])?;
+    ensure!(said.0 == Some(0) && said.2.contains("replica_lag_max does nothing"), "{said:?}");
     // The environment.
     let mut command = Command::new(&program);
     let Output { status, stderr, .. } =

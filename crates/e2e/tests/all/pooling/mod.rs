@@ -4,7 +4,7 @@
 //! * `postgres`: PostgreSQL.
 
 mod mysql;
-mod postgres;
+pub(crate) mod postgres;
 
 use anyhow::{Result, ensure};
 

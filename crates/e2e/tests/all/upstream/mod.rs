@@ -3,6 +3,7 @@
 //! The parser's tests check that Freshet understands a connection string as libpq does. These tests check that each way leads to the server, for
 //! Freshet's own connections and for its clients', and that no password is exposed.
 
+mod failover;
 mod faults;
 mod lagging;
 mod replica_faults;

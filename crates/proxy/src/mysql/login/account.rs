@@ -1,6 +1,7 @@
 //! What Freshet needs to log in again for a client: sessions that share connections have others than that of their own login.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use freshet_net::mysql::open;
 use freshet_wire::mysql::capabilities::Capabilities;
@@ -51,21 +52,27 @@ impl Account {
         key
     }
 
-    /// Logs in on a new connection, with this default database. Returns the server's number of it, too.
+    /// Logs in on a new connection, with this default database. Returns the server's number of it, too. `most`: the longest that it may take, if that is
+    /// less than usual.
     pub(crate) async fn log_in_again(
         &self,
         database: Option<&str>,
         shared: &Arc<MySql>,
+        most: Option<Duration>,
     ) -> Result<(Peer, u32), Refusal> {
-        timeout(LOGIN_TIMEOUT, self.log_in(database, shared)).await.unwrap_or_else(|_| {
-            // ER_SERVER_SHUTDOWN, as for a server that cannot be reached.
-            Err(Refusal::Say(1053, "08S01", "The database does not answer a login in time".to_owned()))
-        })
+        let limit = most.map_or(LOGIN_TIMEOUT, |most| most.min(LOGIN_TIMEOUT));
+        let absent = |text: &str| Err(Refusal::Absent(text.to_owned()));
+        match timeout(limit, self.log_in(database, shared)).await {
+            // There is no client: the server has ended the connection.
+            Ok(Err(Refusal::Gone)) => absent("Freshet cannot reach the database"),
+            Ok(done) => done,
+            Err(_) => absent("The database does not answer a login in time"),
+        }
     }
 
     /// Sends a KILL of one of the server's numbers, on a connection of its own; returns the payload of the answer.
     pub(crate) async fn kill(&self, kill: Kill, thread: u32, shared: &Arc<MySql>) -> Result<Vec<u8>, Refusal> {
-        let (mut peer, _) = self.log_in_again(None, shared).await?;
+        let (mut peer, _) = self.log_in_again(None, shared, None).await?;
         let mut leg = Leg { peer: &mut peer, sequence: 0 };
         let mut payload = vec![command::QUERY];
         if self.agreed.has(Capabilities::QUERY_ATTRIBUTES) {

@@ -31,6 +31,7 @@ use tokio::time::timeout;
 
 use crate::mysql::MySql;
 use crate::peer::Peer;
+use crate::pool::Patience;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method, UsersFile};
 use crate::server::client_limit::ClientPlace;
 
@@ -113,11 +114,16 @@ impl About {
     }
 }
 
+/// ER_SERVER_SHUTDOWN: drivers take it for a server that is down. MariaDB's drivers refuse numbers of client errors (2003) from a server.
+const SERVER_SHUTDOWN: u16 = 1053;
+
 /// Why a login failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The client has closed its connection.
     Gone,
+    /// No server takes connections.
+    Absent(String),
     /// An error of Freshet.
     Say(u16, &'static str, String),
     /// The same for a wrong password: these are counted.
@@ -148,7 +154,10 @@ impl Refusal {
     /// The upstream refused, or cannot be reached. An unauthenticated client does not learn the database's address.
     fn of_upstream(error: &ConnectError, shared: &MySql) -> Self {
         shared.metrics.upstream_failures.fetch_add(1, Relaxed);
-        if let ConnectError::Refused(error) = error {
+        let is_absence = error.is_absence();
+        if let ConnectError::Refused(error) = error
+            && !is_absence
+        {
             let message = error.message.clone();
             // Without a SQLSTATE, as the servers send it in place of their handshake.
             return Self::Say(error.code, "HY000", message);
@@ -158,8 +167,12 @@ impl Refusal {
             ConnectError::Tcp(_) => "Freshet cannot reach the database".to_owned(),
             error => format!("Freshet cannot reach the database: {error}"),
         };
-        // ER_SERVER_SHUTDOWN: drivers take it for a server that is down. MariaDB's drivers refuse numbers of client errors (2003) from a server.
-        Self::Say(1053, "08S01", text)
+        if is_absence { Self::Absent(text) } else { Self::Say(SERVER_SHUTDOWN, "08S01", text) }
+    }
+
+    /// Whether no server takes connections, rather than one that refuses this login.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Absent(_))
     }
 
     fn is_failed_proof(&self) -> bool {
@@ -174,6 +187,7 @@ impl Refusal {
         match self {
             Self::Gone => {}
             Self::Say(code, state, message) => put_error(out, sequence, *code, (!before).then_some(state), message),
+            Self::Absent(message) => put_error(out, sequence, SERVER_SHUTDOWN, (!before).then_some("08S01"), message),
             // ER_ACCESS_DENIED_ERROR
             Self::Failed(message) => put_error(out, sequence, 1045, Some("28000"), message),
             Self::Relay(payload, _) => packet::put(out, sequence, payload),
@@ -262,13 +276,25 @@ async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened
         // The first connection determines it; other errors of it show below.
         let _ = Client::connect(&shared.own.upstream).await;
     }
-    let opened = client.unless_gone(open(&shared.own.upstream)).await.ok_or(Refusal::Gone)?;
-    let opened = opened.map_err(|error| Refusal::of_upstream(&error, shared))?;
+    let opened = open_once_possible(client, shared).await?;
     let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;
     if !opened.rest.is_empty() || !theirs.capabilities.has(Capabilities::PROTOCOL_41) {
         return Err(Refusal::Say(1043, "08S01", "Freshet does not understand the database's handshake".to_owned()));
     }
     Ok((opened, theirs))
+}
+
+/// A connection to the server. For a session that may share connections, it is tried again while the server takes none.
+async fn open_once_possible(client: &mut Peer, shared: &Arc<MySql>) -> Result<Opened, Refusal> {
+    let patience = Patience::of(shared.settings.pool.failover_timeout);
+    loop {
+        let opened = client.unless_gone(open(&shared.own.upstream)).await.ok_or(Refusal::Gone)?;
+        let refusal = match opened.map_err(|error| Refusal::of_upstream(&error, shared)) {
+            Err(refusal) if refusal.is_absence() && shares_connections(shared) => refusal,
+            opened => return opened,
+        };
+        client.unless_gone(patience.next()).await.ok_or(Refusal::Gone)?.ok_or(refusal)?;
+    }
 }
 
 /// Relays the client's authentication. The slot is empty if TLS with the client failed.

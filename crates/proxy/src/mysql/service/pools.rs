@@ -32,7 +32,9 @@ async fn open_ahead(mysql: &Arc<MySql>, logins: HashMap<Arc<PoolKey>, Arc<Pooled
     for (key, login) in logins {
         while let Some(lease) = mysql.pools.place_below_minimum(&key, &login.group) {
             // The next look tries it again.
-            let Ok((peer, thread)) = login.account.log_in_again(login.database.as_deref(), mysql).await else { break };
+            let Ok((peer, thread)) = login.account.log_in_again(login.database.as_deref(), mysql, None).await else {
+                break;
+            };
             let Some(connection) = ServerConnection::at_rest(peer, thread) else { break };
             lease.give_back(connection);
         }

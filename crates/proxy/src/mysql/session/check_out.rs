@@ -1,6 +1,7 @@
 //! A session in transaction mode takes a server connection: an idle one of its group, or a new one that is brought into the state of the session.
 
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use freshet_wire::mysql::command;
 use freshet_wire::mysql::error::put_error;
@@ -11,10 +12,12 @@ use crate::mysql::login::Leg;
 use crate::mysql::session::connection::ServerConnection;
 use crate::mysql::session::counted::Counted;
 use crate::mysql::session::forward::To;
+use crate::mysql::session::idle::KILLED;
 use crate::mysql::session::known::Known;
-
 use crate::mysql::session::{Session, SessionError};
-use crate::pool::{Lease, WaitTimeout};
+use crate::peer::Peer;
+use crate::pool::{Lease, Patience, WaitTimeout};
+use crate::server::sessions::Link;
 
 impl Session {
     /// Makes sure that the session has a connection. If there is none for it, the client is told, and the session ends.
@@ -29,12 +32,11 @@ impl Session {
             && (connection.facts.leads_elsewhere(&self.shared) || !connection.revive())
         {
             found = None;
-            lease.renew();
         }
         let is_new = found.is_none();
         let connection = match found {
             Some(connection) => connection,
-            None => self.open().await?,
+            None => self.open(&mut lease).await?,
         };
         self.take_over(connection, lease);
         if is_new {
@@ -49,30 +51,8 @@ impl Session {
     async fn lease(&mut self) -> Result<Lease<ServerConnection>, SessionError> {
         let Some(pooling) = &self.server.pooling else { return Err(SessionError::UpstreamEnded) };
         let (pools, key, group) = (self.shared.pools.clone(), pooling.account.key.clone(), pooling.group.clone());
-        let mut turn = Box::pin(pools.check_out(&key, &group));
-        let client = &mut self.client;
-        let was_there = !client.ended;
-        let leased = std::future::poll_fn(|cx| {
-            if let Poll::Ready(leased) = turn.as_mut().poll(cx) {
-                return Poll::Ready(Ok(leased));
-            }
-            // Its earlier answers are due, whatever this session waits for.
-            if client.has_output()
-                && let Poll::Ready(Err(error)) = client.poll_send(cx)
-            {
-                return Poll::Ready(Err(SessionError::Io(error)));
-            }
-            match client.poll_receive(cx) {
-                Poll::Ready(Err(error)) => Poll::Ready(Err(SessionError::Io(error))),
-                Poll::Ready(Ok(())) if was_there && client.ended => Poll::Ready(Err(SessionError::ClientEnded)),
-                Poll::Ready(Ok(())) => {
-                    cx.waker().wake_by_ref();
-                    Poll::Pending
-                }
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await?;
+        let link = self.server.link.clone();
+        let leased = beside_client(&mut self.client, &link, Box::pin(pools.check_out(&key, &group))).await?;
         leased.map_err(|WaitTimeout| {
             // ER_CON_COUNT_ERROR
             let text = "Too many connections: none to the database became free in time (query_wait_timeout)";
@@ -81,16 +61,36 @@ impl Session {
         })
     }
 
-    /// A new connection.
-    async fn open(&mut self) -> Result<ServerConnection, SessionError> {
+    /// A new connection for the lease. While no server takes any, tries again: nothing of the session has been sent.
+    async fn open(&mut self, lease: &mut Lease<ServerConnection>) -> Result<ServerConnection, SessionError> {
         let Some(pooling) = &self.server.pooling else { return Err(SessionError::UpstreamEnded) };
-        let shared = self.shared.clone();
-        match pooling.account.log_in_again(pooling.database.as_deref(), &shared).await {
-            Ok((peer, thread)) => Ok(ServerConnection::new(peer, thread)),
-            Err(refusal) => {
-                refusal.put(&mut Leg { peer: &mut self.client, sequence: 1 });
-                Err(SessionError::NoConnection)
+        let (shared, link) = (self.shared.clone(), self.server.link.clone());
+        let limit = shared.settings.pool.failover_timeout;
+        let (mut patience, mut most) = (Patience::of(limit), None);
+        loop {
+            lease.renew();
+            let opening = Box::pin(pooling.account.log_in_again(pooling.database.as_deref(), &shared, most));
+            let refusal = match beside_client(&mut self.client, &link, opening).await? {
+                Ok((peer, thread)) => return Ok(ServerConnection::new(peer, thread)),
+                Err(refusal) => refusal,
+            };
+            if refusal.is_absence() {
+                if link.is_paused() {
+                    link.set_parked(true);
+                    let resumed = |_: &mut Context<'_>| if link.is_paused() { Poll::Pending } else { Poll::Ready(()) };
+                    beside_client(&mut self.client, &link, Box::pin(std::future::poll_fn(resumed))).await?;
+                    patience = Patience::of(limit);
+                }
+                most = beside_client(&mut self.client, &link, Box::pin(patience.next())).await?;
+                if most.is_some() {
+                    let upstream = &shared.own.upstream;
+                    shared
+                        .warn_rarely(|| format!("{upstream} takes no connections: sessions wait for up to {limit:?}"));
+                    continue;
+                }
             }
+            refusal.put(&mut Leg { peer: &mut self.client, sequence: 1 });
+            return Err(SessionError::NoConnection);
         }
     }
 
@@ -169,4 +169,41 @@ impl Session {
         self.server.answer_from = first;
         if done.error.is_some() { Err(SessionError::OwnAnswer) } else { Ok(()) }
     }
+}
+
+/// Does this work, and meanwhile sends the client what it is still to receive: an error if the client leaves, or the session is killed.
+async fn beside_client<T>(
+    client: &mut Peer,
+    link: &Link,
+    mut work: Pin<Box<impl Future<Output = T>>>,
+) -> Result<T, SessionError> {
+    let was_there = !client.ended;
+    let done = std::future::poll_fn(|cx| {
+        if link.is_killed() {
+            return Poll::Ready(Ok(None));
+        }
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Ok(Some(done)));
+        }
+        if client.has_output()
+            && let Poll::Ready(Err(error)) = client.poll_send(cx)
+        {
+            return Poll::Ready(Err(SessionError::Io(error)));
+        }
+        match client.poll_receive(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(SessionError::Io(error))),
+            Poll::Ready(Ok(())) if was_there && client.ended => Poll::Ready(Err(SessionError::ClientEnded)),
+            Poll::Ready(Ok(())) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await?;
+    done.ok_or_else(|| {
+        let (code, state, text) = KILLED;
+        put_error(client.output.buffer(), &mut 1, code, Some(state), text);
+        SessionError::NoConnection
+    })
 }

@@ -70,12 +70,7 @@ impl Facts {
     pub(super) fn leads_elsewhere(&self, shared: &MySql) -> bool {
         let is_compared =
             self.compared.as_ref().is_some_and(|(with, is_same)| *with == shared.identities() && is_same.is_ok());
-        let differs = |own: &ServerIdentity| {
-            let stream = shared.identity();
-            stream.is_some_and(|stream| {
-                (&own.system_id, &own.postmaster_start) != (&stream.system_id, &stream.postmaster_start)
-            })
-        };
+        let differs = |own: &ServerIdentity| shared.identity().is_some_and(|stream| !own.is_same_process(&stream));
         !is_compared && self.server.as_ref().is_some_and(differs)
     }
 }

@@ -21,6 +21,9 @@ use crate::statement::registry::TEXT_BYTES_MAX;
 /// Time limit for last messages.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// ER_CONNECTION_KILLED of MariaDB
+pub(super) const KILLED: (u16, &str, &str) = (1927, "70100", "Connection was killed");
+
 /// The first word of statements for Freshet itself, and where it begins at the latest: attributes or a comment may come before it.
 const VERB: &[u8] = b"freshet ";
 const VERB_WITHIN: usize = 64;
@@ -71,8 +74,7 @@ impl Session {
                 Came::Something => continue,
                 // ER_SERVER_SHUTDOWN
                 Came::Drain => (1053, "08S01", "Server shutdown in progress"),
-                // ER_CONNECTION_KILLED of MariaDB
-                Came::Kill => (1927, "70100", "Connection was killed"),
+                Came::Kill => KILLED,
             };
             put_error(self.client.output.buffer(), &mut 1, code, Some(state), text);
             return Ok(None);

@@ -23,7 +23,7 @@ struct State {
     /// The server of that connection; None: the host in use.
     host: Option<usize>,
     under_way: usize,
-    /// There was a request since the session has this connection.
+    /// There was a request since the session has this connection, or waits for one.
     is_asked: bool,
     /// A request may still arrive at the server.
     is_doubtful: bool,
@@ -45,6 +45,12 @@ impl CancelTarget {
         (state.server_key, state.host, state.is_asked) = (Some(server_key), host, false);
     }
 
+    /// The session begins to wait for a connection: a request wakes it.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        let mut state = self.state();
+        (state.waker, state.is_asked) = (Some(waker.clone()), false);
+    }
+
     /// The session gives its connection back, or closes it: false while a request is under way, and then the waker is woken at its end.
     pub(crate) fn release(&self, waker: &Waker) -> bool {
         let mut state = self.state();
@@ -61,7 +67,7 @@ impl CancelTarget {
         self.state().under_way > 0
     }
 
-    /// Whether there was a request since [`Self::set`], which is asked once.
+    /// Whether there was a request since [`Self::set`] or [`Self::wait`], which is asked once.
     pub(crate) fn take_asked(&self) -> bool {
         std::mem::take(&mut self.state().is_asked)
     }
@@ -81,8 +87,14 @@ impl CancelTarget {
 
     fn begin(self: &Arc<Self>) -> Option<Request> {
         let mut state = self.state();
-        let key = state.server_key.clone()?;
-        (state.under_way, state.is_asked) = (state.under_way + 1, true);
+        state.is_asked = true;
+        let Some(key) = state.server_key.clone() else {
+            if let Some(waker) = &state.waker {
+                waker.wake_by_ref();
+            }
+            return None;
+        };
+        state.under_way += 1;
         Some(Request { target: self.clone(), key, host: state.host, has_arrived: false })
     }
 }
@@ -181,6 +193,8 @@ mod tests {
         assert!(target.release(Waker::noop()) && target.take_doubt() && !target.take_doubt());
         assert!(target.begin().is_none());
         assert!(target.take_asked() && !target.take_asked());
+        target.wait(Waker::noop());
+        assert!(!target.take_asked() && target.begin().is_none() && target.take_asked());
         target.set(b"12345678".as_slice().into(), None);
         assert!(!target.take_asked());
     }

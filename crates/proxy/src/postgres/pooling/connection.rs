@@ -13,7 +13,7 @@ use crate::postgres::pooling::rest_question::Lives;
 use crate::postgres::question::IdleMax;
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::session::context::Context;
-use crate::shared::ServerIdentity;
+use crate::shared::{ServerIdentity, Shared};
 
 /// What is known of the settings in force there.
 #[derive(Clone, Debug, Default)]
@@ -111,6 +111,14 @@ impl PooledConnection {
             self.under_labels.note(self.set.label.clone(), before);
         }
         self.set = set;
+    }
+
+    /// Whether it leads to another server than the change stream, as after a failover by an address that moves: the old primary may live on.
+    pub(super) fn leads_elsewhere(&self, shared: &Shared) -> bool {
+        let is_compared =
+            self.compared.as_ref().is_some_and(|(with, same)| *with == shared.identities() && same.is_ok());
+        let differs = |own: &ServerIdentity| shared.identity().is_some_and(|stream| !own.is_same_process(&stream));
+        !is_compared && self.identity.as_ref().is_some_and(differs)
     }
 
     /// Takes it to this thread; None if the server has closed it, or has said anything while it was idle.

@@ -75,6 +75,13 @@ impl Pooling {
         self.replicas.iter().for_each(|pools| pools.reconnect(database));
     }
 
+    /// Closes those to all databases but this one: a session drops one of them, renames it or copies it, for which nobody may be connected there.
+    pub(crate) fn leave_others(&self, own: &str) {
+        let leave = |pools: &Arc<Pools<PooledConnection>>| pools.replace(|key| key.database != own);
+        leave(&self.pools);
+        self.replicas.iter().for_each(leave);
+    }
+
     /// Closes those to this replica.
     pub(crate) fn reconnect_at(&self, server: usize) {
         if let Some(pools) = self.replicas.get(server) {

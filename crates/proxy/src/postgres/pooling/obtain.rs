@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use freshet_net::postgres::secret::Credentials;
-use freshet_net::postgres::{ConnectError, SessionLogin, login_session, login_session_at};
+use freshet_net::postgres::{ConnectError, Error, SessionLogin, login_session, login_session_at};
 use freshet_types::CatalogVersion;
 use freshet_wire::postgres::frame::{self, HEADER_BYTES};
 use freshet_wire::postgres::{backend, frontend};
@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::peer::Peer;
-use crate::pool::{Group, Lease, PoolKey, WaitTimeout};
+use crate::pool::{Group, Lease, Patience, PoolKey, WaitTimeout};
 use crate::postgres::Pg;
 use crate::postgres::pooling::connection::{Facts, Origin, PooledConnection, UnderLabels};
 use crate::postgres::pooling::labels::SetThere;
@@ -91,6 +91,13 @@ pub(crate) enum NotObtained {
     Invalid,
 }
 
+impl NotObtained {
+    /// The server has ended the connection.
+    fn closed() -> Self {
+        Self::Connect(ConnectError::Protocol(Error::Closed))
+    }
+}
+
 impl From<WaitTimeout> for NotObtained {
     fn from(_: WaitTimeout) -> Self {
         Self::WaitTimeout
@@ -108,7 +115,9 @@ pub(crate) fn obtain_at_once(shared: &Pg, login: &Login, set: &SetThere) -> Opti
     let group = login.group.with(&set.names, &set.label);
     while let Some(mut lease) = shared.pooling.pools.try_check_out_same(&login.key, &group) {
         let connection = lease.take()?;
-        if let Some(connection) = login.use_of(connection) {
+        if !connection.leads_elsewhere(shared)
+            && let Some(connection) = login.use_of(connection)
+        {
             return Some(Obtained { lease, connection });
         }
     }
@@ -121,16 +130,14 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, set: SetThere) ->
     let is_login = login.began.get().is_none();
     let group = if is_login { Group::default() } else { login.group.with(&set.names, &set.label) };
     let mut lease = shared.pooling.pools.check_out(&login.key, &group).await?;
-    if let Some(connection) = lease.take().and_then(|connection| login.use_of(connection))
+    let idle = lease.take().filter(|connection| !connection.leads_elsewhere(&shared));
+    if let Some(connection) = idle.and_then(|connection| login.use_of(connection))
         && let Ok(Ok(Some(connection))) = timeout(OPENING_TIMEOUT, change(&shared, connection, &set)).await
     {
         lease.regroup(group);
         return Ok(Obtained { lease, connection });
     }
-    lease.renew();
-    lease.regroup(login.group.clone());
-    let opened = timeout(OPENING_TIMEOUT, open(&shared, &login, None)).await;
-    let connection = opened.unwrap_or(Err(ConnectError::Timeout(OPENING_TIMEOUT).into()))?;
+    let connection = open_once_possible(&shared, &login, &mut lease).await?;
     if !is_login && !login.has_begun_with(&connection.origin) {
         return Err(NotObtained::OtherSettings);
     }
@@ -139,6 +146,33 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, set: SetThere) ->
     let connection = changed.unwrap_or(Err(ConnectError::Timeout(OPENING_TIMEOUT).into()))?.ok_or(refused)?;
     lease.regroup(login.group.with(&set.names, &set.label));
     Ok(Obtained { lease, connection })
+}
+
+/// A new connection in place of the one of the lease. While no server takes any, tries again: nothing of the session has been sent.
+async fn open_once_possible(
+    shared: &Pg,
+    login: &Login,
+    lease: &mut Lease<PooledConnection>,
+) -> Result<PooledConnection, NotObtained> {
+    let (pauses, limit) = (&shared.sessions.pauses, shared.settings.pool.failover_timeout);
+    let (mut patience, mut most) = (Patience::of(limit), OPENING_TIMEOUT);
+    loop {
+        lease.renew();
+        lease.regroup(login.group.clone());
+        let opened = timeout(most, open(shared, login, None)).await;
+        let error = match opened.unwrap_or(Err(ConnectError::Timeout(most).into())) {
+            Err(NotObtained::Connect(error)) if error.is_absence() => error,
+            opened => return opened,
+        };
+        if pauses.include(&login.key.database) {
+            pauses.resumed(&login.key.database).await;
+            patience = Patience::of(limit);
+        }
+        most = patience.next().await.ok_or(error)?;
+        shared.warn_rarely(|| {
+            format!("no server of {} takes connections: sessions wait for up to {limit:?}", shared.own.upstream)
+        });
+    }
 }
 
 /// Sets on a connection what a session has set; None: the server does not set it so.
@@ -229,7 +263,7 @@ struct Started {
 async fn read_start(peer: &mut Peer) -> Result<Started, NotObtained> {
     let mut started = Started::default();
     loop {
-        let (tag, body) = peer.receive_message(MESSAGE_BYTES_MAX).await?.ok_or(NotObtained::Invalid)?;
+        let (tag, body) = peer.receive_message(MESSAGE_BYTES_MAX).await?.ok_or_else(NotObtained::closed)?;
         match tag {
             backend::ERROR => return Err(ConnectError::refused(&body).into()),
             backend::READY => return Ok(started),
@@ -244,7 +278,7 @@ async fn read_start(peer: &mut Peer) -> Result<Started, NotObtained> {
 async fn read_row(peer: &mut Peer) -> Result<Option<Vec<u8>>, NotObtained> {
     let mut answered = Answered::default();
     loop {
-        let (tag, body) = peer.receive_message(MESSAGE_BYTES_MAX).await?.ok_or(NotObtained::Invalid)?;
+        let (tag, body) = peer.receive_message(MESSAGE_BYTES_MAX).await?.ok_or_else(NotObtained::closed)?;
         if tag == backend::READY {
             return Ok(answered.row());
         }

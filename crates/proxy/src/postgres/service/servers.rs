@@ -4,7 +4,7 @@
 //! A host that does not answer is asked again after a pause that grows. Nothing else waits for the watch: service connections find a primary by themselves (`target_session_attrs`). The watch only takes wrong hosts out of the choice,
 //! if the connection string asks for a primary; the failover watch then moves the stream.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use freshet_net::conninfo::TargetSessionAttrs;
@@ -30,6 +30,21 @@ const PAUSE_MAX: Duration = Duration::from_secs(16);
 const LATE: Duration = Duration::from_millis(500);
 /// Time for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a server is, how far it is, and its configuration. It is asked up to a thousand times a second, and is therefore prepared.
+///
+/// Functions that fail on the other kind of server are not called there. A promotion in between does no harm.
+static QUESTION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {SYSTEM_ID}, {POSTMASTER_START}, r.standby::text, \
+         CASE WHEN r.standby THEN (SELECT received_tli FROM pg_catalog.pg_stat_wal_receiver)::text \
+         ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8) END, \
+         CASE WHEN r.standby THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END::text, \
+         CASE WHEN NOT r.standby OR pg_catalog.pg_last_wal_receive_lsn() = pg_catalog.pg_last_wal_replay_lsn() THEN 0 \
+         ELSE pg_catalog.round(extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.pg_last_xact_replay_timestamp())::numeric, 3) END::text, {CONFIGURATION} \
+         FROM (SELECT pg_catalog.pg_is_in_recovery() AS standby OFFSET 0) r"
+    )
+});
 
 /// Starts the watch, if there are several hosts.
 pub fn watch_servers(pg: &Arc<Pg>) {
@@ -128,17 +143,8 @@ async fn ask(pg: &Pg, at: usize, client: &mut Option<Client>) -> Result<Found, S
         Some(client) if !client.is_dead() => client,
         other => other.insert(Client::connect_to(&pg.own.upstream, at).await?),
     };
-    // Functions that fail on the other kind of server are not called there. A promotion in between does no harm.
-    let sql = format!(
-        "SELECT {SYSTEM_ID}, {POSTMASTER_START}, r.standby::text, \
-         CASE WHEN r.standby THEN (SELECT received_tli FROM pg_catalog.pg_stat_wal_receiver)::text \
-         ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8) END, \
-         CASE WHEN r.standby THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END::text, \
-         CASE WHEN NOT r.standby OR pg_catalog.pg_last_wal_receive_lsn() = pg_catalog.pg_last_wal_replay_lsn() THEN 0 \
-         ELSE pg_catalog.round(extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.pg_last_xact_replay_timestamp())::numeric, 3) END::text, {CONFIGURATION} \
-         FROM (SELECT pg_catalog.pg_is_in_recovery() AS standby OFFSET 0) r"
-    );
-    let rows = client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
+    let mut answers = client.query_prepared(&[(&*QUESTION, Vec::new())], ANSWER_TIMEOUT).await?;
+    let rows = answers.pop().unwrap_or_default();
     let unexpected = || ServiceError::UnexpectedAnswer("the role of a server");
     let [[Some(system_id), Some(start), Some(standby), timeline, position, lag, Some(configuration)]] =
         rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]

@@ -318,6 +318,11 @@ impl Session {
         if redefines {
             self.note_redefining();
         }
+        if nature.is_some_and(|nature| nature.defines == Defines::Unused)
+            && let Some(sharing) = &self.server.sharing
+        {
+            self.shared.pooling.leave_others(&sharing.login.key.database);
+        }
         let ends_write = self.transaction.wrote();
         let writing =
             Some(&self.shared.writing).filter(|_| effect != Effect::TransactionControl || ends_write).cloned();

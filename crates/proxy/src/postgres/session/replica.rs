@@ -237,7 +237,7 @@ impl Session {
         let message = "the primary does not show yet what a replica has shown";
         if !is_void {
             if is_over {
-                self.refuse_message(message);
+                self.refuse_message("40001", message);
             }
             return Tended::Again;
         }
@@ -248,12 +248,12 @@ impl Session {
 
     /// Answers the message at the start of the input with an error, as a server does; of the extended protocol, the messages up to `Sync` are skipped.
     /// Where Freshet may not answer by itself, the session goes on waiting.
-    fn refuse_message(&mut self, message: &str) {
+    pub(super) fn refuse_message(&mut self, sqlstate: &str, message: &str) {
         let head = frame::header(self.client.received()).ok().flatten();
         let is_outside = self.transaction.is_idle() && self.transaction.block().is_none() && self.is_idle();
         let is_between = !self.client.is_within_message() && *self.client.batch() == OpenBatch::None;
         let Some(head) = head.filter(|_| is_outside && is_between) else { return };
-        backend::put_error(self.client.output(), "ERROR", "40001", message);
+        backend::put_error(self.client.output(), "ERROR", sqlstate, message);
         _ = self.client.take_trace();
         self.note_handled();
         self.client.unseen_mut().forget();

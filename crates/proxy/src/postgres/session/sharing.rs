@@ -37,6 +37,8 @@ pub(super) enum Awaited {
 #[expect(clippy::large_enum_variant, reason = "mostly a connection, and at once taken out")]
 pub(super) enum Arrived {
     Connection(Result<Obtained, NotObtained>),
+    /// A cancel request, before there was a connection.
+    Cancel,
     Answer(Outcome),
     Room(Box<Reader>),
     Primary(bool),
@@ -110,7 +112,7 @@ impl Sharing {
     /// Whether it waits for a replica, or for the primary behind a replica.
     pub(super) fn awaits_replica(&self) -> bool {
         let awaits = |awaited: &Awaited| !matches!(awaited, Awaited::Connection(_));
-        let has = |arrived: &Arrived| !matches!(arrived, Arrived::Connection(_));
+        let has = |arrived: &Arrived| !matches!(arrived, Arrived::Connection(_) | Arrived::Cancel);
         self.awaited.as_ref().is_some_and(awaits) || self.arrived.as_ref().is_some_and(has)
     }
 

@@ -155,7 +155,13 @@ impl Session {
             sharing.awaits_cancel = false;
             return true;
         }
+        let has_output = self.server.has_output();
+        let Some(sharing) = &mut self.server.sharing else { return false };
         let Some(awaited) = sharing.awaited.take() else { return false };
+        if matches!(awaited, Awaited::Connection(_)) && !has_output && sharing.cancel.target.take_asked() {
+            sharing.arrived = Some(Arrived::Cancel);
+            return true;
+        }
         match awaited.poll(!self.client.is_high(), cx) {
             Ok(arrived) => sharing.arrived = Some(arrived),
             Err(awaited) => sharing.awaited = Some(awaited),
@@ -196,6 +202,10 @@ impl Session {
                 self.refuse(&error);
                 return Tended::Ended;
             }
+            Some(Arrived::Cancel) => {
+                self.refuse_message("57014", "canceling statement due to user request");
+                return Tended::Again;
+            }
             Some(Arrived::Answer(outcome)) => return self.note_outcome(outcome),
             Some(Arrived::Room(reader)) => return self.read_on(reader),
             Some(Arrived::Primary(is_settled)) => return self.note_settled(is_settled),
@@ -204,6 +214,7 @@ impl Session {
         if sharing.held.is_none() {
             if sharing.awaited.is_none() && (has_output || sharing.is_wanted) {
                 sharing.is_wanted = false;
+                sharing.cancel.target.wait(&sharing.cancel.waker);
                 let obtaining = obtain(self.shared.clone(), sharing.login.clone(), sharing.traces.set_there());
                 sharing.awaited = Some(Awaited::Connection(Box::pin(obtaining)));
             }

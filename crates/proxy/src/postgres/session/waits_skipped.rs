@@ -32,7 +32,7 @@ impl Session {
         match defines {
             Defines::Nothing => false,
             Defines::Told => !self.shared.catalog.load().ddl_in_stream && !self.is_of_other_database(),
-            Defines::Untold => true,
+            Defines::Untold | Defines::Unused => true,
         }
     }
 

@@ -11,7 +11,13 @@ use crate::mysql::support::{Database, Kind, RawClient, on_both, packets};
 use crate::pooling::until_more;
 use crate::support::{PATIENCE, eventually, get};
 
-on_both!(pins_are_shown, a_restart_in_a_pause_is_not_noticed, reconnect_replaces_connections);
+on_both!(
+    pins_are_shown,
+    a_restart_in_a_pause_is_not_noticed,
+    a_restart_is_waited_for,
+    who_waits_in_vain_is_told,
+    reconnect_replaces_connections,
+);
 
 /// The pin of the only session.
 fn pin(stage: &Stage) -> Result<Value> {
@@ -103,6 +109,74 @@ fn a_restart_in_a_pause_is_not_noticed(kind: Kind) -> Result<()> {
         ensure!(client.value("SELECT n FROM line WHERE id = 2")? == "2");
     }
     ensure!(busy.value("SELECT n FROM line WHERE id = 1")? == "11");
+    Ok(())
+}
+
+/// Waits until sessions wait for a server.
+fn until_absent(stage: &Stage) -> Result<()> {
+    eventually(PATIENCE, || {
+        ensure!(stage.pair.freshet.log().contains("sessions wait for up to"), "nobody waits");
+        Ok(())
+    })
+}
+
+/// Sessions write while the server is down: each write is done once, and nobody notices anything but the wait.
+fn a_restart_is_waited_for(kind: Kind) -> Result<()> {
+    let server = kind.start(&Kind::settings())?;
+    let options = ["--default-pool-size", "6", "--failover-timeout", "2m"];
+    let stage = Stage::over(Database::create(server.clone())?, kind, &options)?;
+    let mut clients = (0..5).map(|_| stage.connect()).collect::<Result<Vec<_>>>()?;
+    for client in &mut clients {
+        client.run("UPDATE line SET n = n + 1 WHERE id = 1")?;
+        ensure!(client.value("SELECT n FROM line WHERE id = 2")? == "2");
+    }
+    server.stop()?;
+    for client in &mut clients {
+        client.send(&packets::query("UPDATE line SET n = n + 1 WHERE id = 1"))?;
+    }
+    until_absent(&stage)?;
+    for client in &clients {
+        ensure!(is_silent(client)?, "a session does not wait");
+    }
+    std::thread::scope(|scope| -> Result<()> {
+        let late = scope.spawn(|| stage.connect()?.value("SELECT n FROM line WHERE id = 2"));
+        server.start_again()?;
+        let value = late.join().expect("no panic").context("a client that came meanwhile")?;
+        ensure!(value == "2", "{value}");
+        Ok(())
+    })?;
+    for client in &mut clients {
+        client.answer()?;
+    }
+    ensure!(clients[0].value("SELECT n FROM line WHERE id = 1")? == "11");
+    for name in ["pot", "jug"] {
+        clients[0].run(&format!("UPDATE item SET name = '{name}' WHERE id = 1"))?;
+        let hits = stage.pair.freshet.metrics()?.hits();
+        eventually(PATIENCE, || {
+            ensure!(clients[1].value(super::stage::READ)? == name, "a stale read");
+            ensure!(stage.pair.freshet.metrics()?.hits() > hits, "no hit behind the restart");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Behind the time-out a session gets the error. Sessions that need nothing of the server stay.
+fn who_waits_in_vain_is_told(kind: Kind) -> Result<()> {
+    let server = kind.start(&Kind::settings())?;
+    let options = ["--default-pool-size", "2", "--failover-timeout", "1s"];
+    let stage = Stage::over(Database::create(server.clone())?, kind, &options)?;
+    let (mut idle, mut told) = (stage.connect()?, stage.connect()?);
+    for client in [&mut idle, &mut told] {
+        client.run("UPDATE line SET n = n + 1 WHERE id = 1")?;
+        ensure!(client.value("SELECT n FROM line WHERE id = 2")? == "2");
+    }
+    server.stop()?;
+    let error = told.run("UPDATE line SET n = n + 1 WHERE id = 1").expect_err("a write without a server");
+    ensure!(format!("{error:#}").contains("1053"), "{error:#}");
+    server.start_again()?;
+    idle.run("UPDATE line SET n = n + 1 WHERE id = 1")?;
+    ensure!(idle.value("SELECT n FROM line WHERE id = 1")? == "4");
     Ok(())
 }
 

@@ -18,6 +18,7 @@ on_both!(
     users_have_modes,
     statement_mode_refuses_transactions,
     too_many_clients,
+    a_database_is_dropped,
 );
 
 const SCHEMA: &str = "create table t (id int primary key, v int); insert into t values (1, 10), (2, 20)";
@@ -170,4 +171,32 @@ fn too_many_clients(version: Version) -> Result<()> {
     console(&pair).context("the console is open")?;
     drop(first);
     eventually(PATIENCE, || pair.connect())?.run("select 1 from t")
+}
+
+/// The idle connections to a database are in nobody's way who drops, renames or copies it.
+fn a_database_is_dropped(version: Version) -> Result<()> {
+    let pair = shared_with(version, SCHEMA, 4, &[])?;
+    let (mut owner, other) = (pair.connect()?, format!("{}_other", pair.database.name));
+    for end in [
+        "drop database \"{}\"",
+        "alter database \"{}\" rename to \"{}_new\"",
+        "create database \"{}_copy\" template \"{}\"",
+    ] {
+        owner.run(&format!("create database \"{other}\""))?;
+        let login = Login { database: &other, ..pair.login() };
+        let mut clients = (0..3).map(|_| RawClient::login(pair.address(), login)).collect::<Result<Vec<_>>>()?;
+        for client in &mut clients {
+            client.run("begin; create table u (id int); drop table u; commit")?;
+        }
+        owner.run(&end.replace("{}", &other))?;
+        for name in [&other, &format!("{other}_new"), &format!("{other}_copy")] {
+            owner.run(&format!("drop database if exists \"{name}\""))?;
+        }
+    }
+    // Its own connections stay.
+    let before = owner.value(PID)?;
+    owner.run(&format!("create database \"{other}\""))?;
+    owner.run(&format!("drop database \"{other}\""))?;
+    ensure!(owner.value(PID)? == before, "its connection is a new one");
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! PostgreSQL: the same as direct, with few server connections.
 
+mod absence;
 mod application_settings;
 mod labels;
 mod leaks;
@@ -7,7 +8,7 @@ mod limits;
 mod listening;
 mod logins;
 mod messages;
-mod operator;
+pub(crate) mod operator;
 mod pins;
 mod prepared;
 mod settings_of_blocks;

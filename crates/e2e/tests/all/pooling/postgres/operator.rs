@@ -1,6 +1,7 @@
 //! What an operator sees of shared connections, and orders.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 
@@ -41,6 +42,16 @@ pub(super) fn shown(console: &mut RawClient, show: &str) -> Result<Vec<HashMap<S
 pub(super) fn row(console: &mut RawClient, show: &str, (key, value): (&str, &str)) -> Result<HashMap<String, String>> {
     let rows = shown(console, show)?;
     rows.into_iter().find(|row| row[key] == value).with_context(|| format!("{show}: no {key} {value}"))
+}
+
+/// Waits until no session of the database has a connection.
+pub(crate) fn all_at_rest(address: SocketAddr, login: Login<'_>) -> Result<()> {
+    let mut console = RawClient::login(address, Login { database: "pgbouncer", ..login })?;
+    eventually(PATIENCE, || {
+        let row = row(&mut console, "show pools", ("database", login.database))?;
+        ensure!(row["sv_active"] == "0", "{row:?}");
+        Ok(())
+    })
 }
 
 fn does(console: &mut RawClient, command: &str) -> Result<()> {

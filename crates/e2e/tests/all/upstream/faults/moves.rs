@@ -12,7 +12,12 @@ use super::watch::Watch;
 use super::{LASTING, address, healthy, logged, primary, times};
 use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, on_both};
 
-on_both!(a_failover, an_address_that_moves, a_demotion_and_a_promotion);
+on_both!(
+    a_failover,
+    an_address_that_moves,
+    shared_connections_follow_an_address_that_moves,
+    a_demotion_and_a_promotion,
+);
 
 /// A primary with a synchronous standby, behind an address.
 struct Cluster {
@@ -124,6 +129,35 @@ fn an_address_that_moves(version: Version) -> Result<()> {
         healthy(&freshet)?;
     }
     Ok(())
+}
+
+/// Idle connections to the old primary, which lives on, serve no session any more.
+fn shared_connections_follow_an_address_that_moves(version: Version) -> Result<()> {
+    let cluster = Cluster::start(version)?;
+    let freshet = cluster.freshet(&["--auth", "trust", "--pool", "transaction", "--default-pool-size", "4"])?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let old = &cluster.database.server;
+    old.set("synchronous_standby_names", "")?;
+    let login = || RawClient::login(freshet.address, cluster.database.login());
+    let mut clients = (0..4).map(|_| login()).collect::<Result<Vec<_>>>()?;
+    let ports = |clients: &mut Vec<RawClient>| -> Result<Vec<String>> {
+        clients.iter_mut().try_for_each(|client| client.run("begin"))?;
+        let ports = clients.iter_mut().map(|client| client.value("select inet_server_port()")).collect();
+        clients.iter_mut().try_for_each(|client| client.run("commit"))?;
+        ports
+    };
+    let all_at = |server: &Server| vec![server.port().to_string(); 4];
+    ensure!(ports(&mut clients)? == all_at(old), "not at the primary");
+    cluster.caught_up()?;
+    promote(&cluster.standby)?;
+    let before = times(&freshet, "change stream established");
+    cluster.forwarder.move_to(address(&cluster.standby));
+    logged(&freshet, "change stream established", before)?;
+    let now = ports(&mut clients)?;
+    ensure!(now == all_at(&cluster.standby), "{now:?} are not all at the new primary");
+    healthy(&freshet)
 }
 
 /// The primary comes back as a standby, which is not followed, and then is promoted: another timeline.
