@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::card::{self, CardArgs};
 use crate::demo::{self, DemoArgs};
@@ -78,6 +78,12 @@ enum Command {
         #[arg(long)]
         target: Option<Target>,
     },
+    /// Write manual pages and completions of shells
+    #[command(hide = true)]
+    Pages {
+        /// The directory to write to; it is made
+        directory: PathBuf,
+    },
     /// Answer each request of a fixed size with an answer of a fixed size: a lower bound for the latency of any server
     #[command(hide = true)]
     Echo {
@@ -144,6 +150,10 @@ async fn dispatch(command: Command) -> Result<()> {
         }
         Command::Suite(args) => suite::run(args).await,
         Command::Peers { target } => suite::peers(target).await,
+        Command::Pages { directory } => {
+            let written = freshet_pages::write(&directory, &Cli::command(), env!("CARGO_PKG_VERSION"));
+            written.with_context(|| format!("{} cannot be written", directory.display()))
+        }
         Command::Echo { listen, request, answer } => peers::echo::serve(listen, request, answer),
     }
 }

@@ -10,6 +10,7 @@
 //! | old | `go` | the new one reads again what a statement may have changed meanwhile |
 //! | new | `taken` | it accepts from now on, the old one does not any more, and tells the service manager which process is the service |
 //! | old | a session (`SCM_RIGHTS`), each when it is between two statements | it goes on in the new one ([`freshet_proxy::CarriedSession`]) |
+//! | new | anything, if it cannot read what comes, or has no descriptor for it | the old one keeps the sessions that have not left it |
 //! | old | the end of the stream: the process has ended | the new one follows the change stream, and caches |
 //!
 //! A new process that ends before `taken` changes nothing: it has not accepted a connection, and the old one goes on. If it is stuck there and is killed, it

@@ -1,7 +1,7 @@
 //! The new process's side.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
-use super::{END, GO, READY, TAKEN, VARIABLE, sessions};
+use super::sessions::{self, Arrival};
+use super::{END, GO, READY, TAKEN, VARIABLE};
 
 /// All has been sent before the process was started.
 const SOCKETS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,25 +82,42 @@ impl Arrivals {
     /// Takes them, and notices the end of that process, in a thread.
     pub(crate) fn receive(self, take: impl Fn(CarriedSession) + Send + 'static) -> io::Result<()> {
         std::thread::Builder::new().name("arrivals".to_owned()).spawn(move || {
-            let mut sessions = 0_usize;
+            let (mut sessions, mut without_socket) = (0_usize, 0_usize);
+            // Any word stops the other process: it keeps those that it has not sent.
+            let takes_no_more = || (&self.link).write_all(b"\n");
             loop {
                 match sessions::receive(&self.link) {
-                    Ok(Some(session)) => {
+                    Ok(Arrival::Session(session)) => {
                         sessions += 1;
                         take(session);
                     }
-                    Ok(None) => break,
+                    Ok(Arrival::WithoutSocket) => {
+                        without_socket += 1;
+                        if without_socket == 1 {
+                            tracing::warn!(
+                                "no descriptor is left for a session of the process before this one (nofile): \
+                                 it has ended, and no more are taken"
+                            );
+                            let _ = takes_no_more();
+                        }
+                    }
+                    Ok(Arrival::End) => break,
                     Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                     Err(error) => {
-                        tracing::warn!(%error, "a session of the process before this one is lost");
-                        // The end alone is waited for.
+                        tracing::warn!(%error, "a session of the process before this one is lost; no more are taken");
+                        let _ = takes_no_more();
+                        // Its end alone is waited for.
                         let _ = io::copy(&mut &self.link, &mut io::sink());
                         break;
                     }
                 }
             }
-            tracing::info!(sessions, "the process before this one has ended; its sessions that go on here are counted");
             let _ = self.end.send(true);
+            tracing::info!(
+                sessions,
+                without_socket,
+                "the process before this one has ended; its sessions that go on here are counted"
+            );
         })?;
         Ok(())
     }

@@ -94,6 +94,13 @@ impl SecretBytes {
         Self(Zeroizing::new(bytes))
     }
 
+    /// Reads this many. A part that comes before a failure is wiped as well.
+    pub fn read_from(source: &mut impl io::Read, count: usize) -> io::Result<Self> {
+        let mut bytes = Self::new(vec![0; count]);
+        source.read_exact(&mut bytes.0)?;
+        Ok(bytes)
+    }
+
     /// The bytes themselves, for the code that needs them.
     pub fn expose(&self) -> &[u8] {
         &self.0
@@ -438,7 +445,6 @@ mod tests {
         "\u{221}ä",
     ];
 
-    /// For every password, the derived verifier is the one of a real server.
     #[test]
     fn credentials_go_to_another_process() {
         let keys = ClientKeys { client_key: Zeroizing::new([1; 32]), server_key: Zeroizing::new([2; 32]) };
@@ -456,6 +462,7 @@ mod tests {
         assert!(Credentials::from_bytes(b"s123").is_none() && Credentials::from_bytes(b"").is_none());
     }
 
+    /// For every password, the derived verifier is the one of a real server.
     #[test]
     fn postgresql_derives_the_same() -> anyhow::Result<()> {
         for major in [15, 18] {

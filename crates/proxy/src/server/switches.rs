@@ -140,6 +140,11 @@ impl Switches {
         self.successor.get()
     }
 
+    /// Whether another process takes sessions over.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.successor().is_some_and(|successor| !successor.is_closed())
+    }
+
     /// Ends the time for the drain: a session within a transaction ends as soon as no statement of it runs.
     pub fn close(&self) {
         self.closing.store(true, Release);

@@ -12,7 +12,7 @@ use crate::support::{Freshet, Version, on_both};
 on_both!(channel_binding);
 
 /// A certificate that nobody trusts, which channel binding does not mind.
-fn certificate(guarded: &Guarded, name: &str) -> Result<Tls> {
+pub(super) fn certificate(guarded: &Guarded, name: &str) -> Result<Tls> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let cert = guarded.write(&format!("{name}.crt"), &made.cert.pem())?.into();
     let key = guarded.write(&format!("{name}.key"), &made.signing_key.serialize_pem())?.into();

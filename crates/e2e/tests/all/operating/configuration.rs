@@ -63,7 +63,7 @@ fn until_shown(client: &mut RawClient, freshet: &Freshet, key: &str, value: &str
     })
 }
 
-pub(super) fn until_logged(freshet: &Freshet, text: &str) -> Result<()> {
+pub(crate) fn until_logged(freshet: &Freshet, text: &str) -> Result<()> {
     eventually(PATIENCE, || {
         ensure!(freshet.log().contains(text), "no {text:?} in the log:\n{}", freshet.log());
         Ok(())

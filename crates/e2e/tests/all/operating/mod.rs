@@ -3,7 +3,7 @@
 mod admins;
 mod analytics;
 mod bypass;
-mod configuration;
+pub(crate) mod configuration;
 mod console;
 mod created_rules;
 mod dashboard;

@@ -215,6 +215,11 @@ fn pages_and_version_are_those_of_the_command_line() -> Result<()> {
     for name in ["freshet.bash", "_freshet", "freshet.fish"] {
         ensure!(read(name)?.contains("max-staleness"), "{name} lacks an option");
     }
+    let bench = program.with_file_name("freshet-bench");
+    let (status, _, said) = run(&bench, &["pages", path])?;
+    ensure!(status == Some(0), "{said}");
+    ensure!(read("freshet-bench-run.1")?.contains("\\-\\-target"), "an option is missing");
+    ensure!(read("freshet-bench.1")?.contains("freshet\\-bench\\-demo(1)"), "a command is missing");
     let (_, version, _) = run(&program, &["--version"])?;
     for part in ["freshet ", "\ncommit: ", "\nbuilt for: ", "\nfeatures: "] {
         ensure!(version.contains(part), "no {part:?} in {version}");

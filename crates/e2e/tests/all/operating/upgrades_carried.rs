@@ -1,18 +1,28 @@
 //! SIGUSR2 with sessions that share server connections: they go on in the new process, between two statements.
 
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::configuration::File;
-use super::upgrades::{Successor, all_go_on, old_ends_well};
+use super::configuration::{File, until_logged};
+use super::upgrades::{Installed, Successor, all_go_on, old_ends_well};
 use super::{SCHEMA, ends_by_command};
-use crate::support::frames::{bind_text, cancel, execute, parse, query, sync};
+use crate::support::frames::{bind_text, cancel, execute, parse, query, startup, sync};
 use crate::support::{Database, Freshet, PATIENCE, Pair, RawClient, Version, eventually, on_both, program};
 
-on_both!(idle_sessions_go_on, busy_sessions_go_on);
+on_both!(
+    idle_sessions_go_on,
+    busy_sessions_go_on,
+    hurried_sessions_go_on,
+    sessions_go_on_behind_the_grace,
+    clients_that_do_not_read_are_not_waited_for,
+    a_lost_socket_ends_one_session
+);
 
 const READ: &str = "select title from film where id = 1";
 const CLIENTS: usize = 4;
@@ -112,6 +122,154 @@ fn idle_sessions_go_on(version: Version) -> Result<()> {
         ends_by_command(client)?;
     }
     Ok(())
+}
+
+/// A transaction that ends behind the grace does not end its session.
+fn sessions_go_on_behind_the_grace(version: Version) -> Result<()> {
+    let options = ["--auth", "trust", "--pool", "transaction", "--upgrade-grace", "0s", "--drain-timeout", "3600s"];
+    let Pair { mut freshet, database } = Pair::over(Database::shared(version)?, SCHEMA, &options)?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let connect = || RawClient::login(freshet.address, database.login());
+    let (mut plain, mut set, mut pinned, mut own) = (connect()?, connect()?, connect()?, connect()?);
+    plain.run("begin; update film set title = 'new' where id = 3")?;
+    set.run("begin")?;
+    set.run("set timezone = 'Asia/Tokyo'")?;
+    pinned.run("begin; create temporary table own (v int)")?;
+    // What Freshet itself answers is known to this process alone.
+    own.exchange(&[parse("own", "show caches"), sync()].concat(), 1)?;
+    own.run("begin")?;
+    let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+    until_logged(&freshet, "sessions end as soon as they are at rest")?;
+    plain.run("commit")?;
+    set.run("commit")?;
+    ensure!(plain.value("select title from film where id = 3")? == "new");
+    ensure!(set.value("show timezone")? == "Asia/Tokyo");
+    for client in [&mut pinned, &mut own] {
+        client.run("commit")?;
+        ends_by_command(client)?;
+    }
+    old_ends_well(&mut freshet)?;
+    ensure!(plain.value("select title from film where id = 3")? == "new");
+    successor.end()
+}
+
+/// Its next statements are there before it has read the answer to the last.
+fn hurried_sessions_go_on(version: Version) -> Result<()> {
+    let Pair { mut freshet, database } = shared(version)?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    // As long as what is read at once, with whole statements, which the server does not see.
+    let statement = query(&format!("{:58}", "show caches"));
+    ensure!(statement.len() == 64, "{} bytes", statement.len());
+    let (mut socket, stop) = (client.socket()?, AtomicBool::new(false));
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| -> Result<usize> {
+            let mut sent = 0;
+            while !stop.load(Relaxed) {
+                socket.write_all(&statement.repeat(128))?;
+                sent += 128;
+            }
+            socket.write_all(&query("select 'the last'"))?;
+            Ok(sent + 1)
+        });
+        let reading = scope.spawn(|| -> Result<usize> {
+            let mut answers = 0;
+            loop {
+                let message = client.read_unheard()?.context("the session has ended")?;
+                answers += usize::from(message.tag == b'Z');
+                if message.tag == b'D' && message.columns() == [Some(b"the last".to_vec())] {
+                    return Ok(answers + 1);
+                }
+            }
+        });
+        let upgraded = || -> Result<Successor> {
+            let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+            sessions_are(&freshet, 1)?;
+            Ok(successor)
+        };
+        let successor = upgraded();
+        stop.store(true, Relaxed);
+        let (sent, answers) = (sending.join().expect("no panic")?, reading.join().expect("no panic")?);
+        ensure!(sent == answers, "{answers} answers to {sent} statements");
+        successor
+    })
+    .and_then(|successor| {
+        old_ends_well(&mut freshet)?;
+        successor.end()
+    })
+}
+
+/// Such a session has a last answer that its client does not receive, and nothing else to do.
+fn clients_that_do_not_read_are_not_waited_for(version: Version) -> Result<()> {
+    let folder = Installed::new(&format!("unread-{version:?}"))?;
+    let Some(path) = folder.as_ref().and_then(|folder| folder.path.to_str()) else { return Ok(()) };
+    let options = ["--auth", "trust", "--pool", "transaction", "--upgrade-grace", "0s", "--drain-timeout", "3600s"];
+    let options = [&options[..], &["--listen", path]].concat();
+    let Pair { mut freshet, database } = Pair::over(Database::shared(version)?, SCHEMA, &options)?;
+    let login = database.login();
+    // Its buffer does not grow.
+    let mut client = UnixStream::connect(format!("{path}/.s.PGSQL.0"))?;
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.write_all(&startup(&[("user", login.user), ("database", login.database)]))?;
+    until_ready(&mut client, b'I')?;
+    client.write_all(&query("begin"))?;
+    until_ready(&mut client, b'T')?;
+    let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+    until_logged(&freshet, "sessions end as soon as they are at rest")?;
+    // More than the buffer takes, by less than Freshet takes.
+    let buffer: usize = fs::read_to_string("/proc/sys/net/core/wmem_default")?.trim().parse()?;
+    let answer = buffer * 3 / 2 + 40_000;
+    client.write_all(&query(&format!("commit; select repeat('x', {answer})")))?;
+    old_ends_well(&mut freshet)?;
+    let mut received = Vec::new();
+    client.read_to_end(&mut received)?;
+    ensure!(received.len() < answer, "{} bytes: all was sent", received.len());
+    successor.end()
+}
+
+fn until_ready(client: &mut UnixStream, status: u8) -> Result<()> {
+    let mut received = Vec::new();
+    while !received.ends_with(&[b'Z', 0, 0, 0, 5, status]) {
+        let mut byte = [0];
+        client.read_exact(&mut byte)?;
+        received.extend(byte);
+    }
+    Ok(())
+}
+
+/// The new process has no descriptor for one of them: it has gone, and the others stay.
+fn a_lost_socket_ends_one_session(version: Version) -> Result<()> {
+    let Pair { mut freshet, database } = shared(version)?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let connect = || RawClient::login(freshet.address, database.login());
+    let (mut lost, mut next) = (connect()?, connect()?);
+    lost.run("begin")?;
+    next.run("begin")?;
+    let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+    let limit = |files: &str| -> Result<()> {
+        let process = successor.0.to_string();
+        let status = Command::new("prlimit").args(["--pid", &process, &format!("--nofile={files}:")]).status()?;
+        ensure!(status.success(), "prlimit: {status}");
+        Ok(())
+    };
+    limit("3")?;
+    lost.run("commit")?;
+    until_logged(&freshet, "no descriptor is left for a session of the process before this one")?;
+    ensure!(lost.bytes_to_end()?.is_empty(), "something came");
+    limit("1024")?;
+    until_logged(&freshet, "the new process takes no more sessions")?;
+    next.run("commit")?;
+    ensure!(next.value("select title from film where id = 4")? == "film 4");
+    ensure!(freshet.is_alive(), "the old process has not kept it");
+    drop(next);
+    old_ends_well(&mut freshet)?;
+    successor.end()
 }
 
 /// Each client has one connection, and its reads must not miss its writes.

@@ -53,8 +53,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("proxy", &["cache", "types", "net", "sql", "units", "wire"]),
     ("testbed", &[]),
     ("units", &[]),
-    ("bench", &["testbed", "units"]),
-    ("freshet", &["cache", "types", "net", "proxy", "sql", "replication", "units", "wire"]),
+    ("pages", &[]),
+    ("bench", &["pages", "testbed", "units"]),
+    ("freshet", &["cache", "types", "net", "pages", "proxy", "sql", "replication", "units", "wire"]),
     ("e2e", &["bench", "cache", "freshet", "types", "net", "proxy", "sql", "replication", "testbed", "units", "wire"]),
 ];
 
@@ -65,7 +66,7 @@ const TESTS_MAY_USE: &[&str] = &["anyhow", "freshet-testbed", "tokio"];
 const RESERVED: &[(&str, &[&str])] = &[
     ("sqlparser", &["sql"]),
     ("axum", &["freshet"]),
-    ("clap", &["freshet", "bench", "e2e"]),
+    ("clap", &["freshet", "bench", "pages", "e2e"]),
     ("anyhow", &["freshet", "bench", "testbed", "e2e"]),
     ("tokio", &["net", "replication", "proxy", "freshet", "bench", "e2e"]),
     ("quick_cache", &["cache", "proxy"]),

@@ -153,7 +153,9 @@ fn set(instance: Instance<'_>, user: &str, key: &str, value: &str) -> Result<Str
 fn set_bypass(instance: Instance<'_>, on: bool) -> Result<(), Wrong> {
     instance.all().for_each(|pg| _ = pg.switches.set_bypass(on));
     if !on && instance.all().any(|pg| pg.switches.bypass()) {
-        return Err(Wrong::new("bypass stays on: a new process was asked to take over"));
+        return Err(Wrong::new(
+            "bypass stays on: a new process was asked to take over, or a database is being removed",
+        ));
     }
     Ok(())
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use freshet_net::Socket;
 use freshet_wire::postgres::startup::Replication;
 
-use super::{Admitted, Names, Refusal, Upstreams, say};
+use super::{Admitted, Names, Refusal, Upstreams, checks, say};
 use crate::peer::Peer;
-use crate::postgres::session::{Carried, TERMINATED, server_of};
+use crate::postgres::Pg;
+use crate::postgres::session::{Carried, TERMINATED, way_of};
 use crate::server::carried::CarriedSession;
 use crate::server::databases::Databases;
 
@@ -33,9 +34,7 @@ pub(crate) async fn admit_carried(session: CarriedSession, databases: &Databases
 /// The client, if its session cannot go on.
 fn enter(client: Peer, mut carried: Carried, databases: &Databases) -> Result<Admitted, Box<Peer>> {
     let routed = databases.postgres(carried.database.as_bytes());
-    let shared = routed
-        .map(|routed| routed.state)
-        .filter(|shared| shared.pool_mode(Some(&carried.user)).shares() && server_of(shared) == carried.server);
+    let shared = routed.map(|routed| routed.state).filter(|shared| may_go_on(&client, &carried, shared));
     let (Some(shared), Some(place)) = (shared, databases.rules.clients.enter()) else { return Err(Box::new(client)) };
     shared.metrics.connections.fetch_add(1, Relaxed);
     let names = Names { database: carried.database.clone(), ..Names::of(&carried.packet) };
@@ -45,4 +44,12 @@ fn enter(client: Peer, mut carried: Carried, databases: &Databases) -> Result<Ad
     shared.pooling.logins.note(&login.key, &login);
     let upstream = Upstreams::Carried(login, key, Box::new(carried));
     Ok(Admitted { shared, client, upstream, replication: Replication::No, user, names, tenancy: None, place })
+}
+
+/// Whether a login of now would lead the client there, in the same way.
+fn may_go_on(client: &Peer, carried: &Carried, shared: &Pg) -> bool {
+    way_of(shared) == carried.way
+        && shared.pool_mode(Some(&carried.user)).shares()
+        && shared.access.may_know(&carried.user)
+        && !checks::lacks_tls(client, shared)
 }

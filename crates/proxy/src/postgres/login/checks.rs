@@ -14,9 +14,14 @@ pub(super) fn rate(client: &Peer, shared: &Pg) -> Result<(), Refusal> {
     })
 }
 
-/// Refuses clients over TCP without TLS, if TLS is required.
+/// Whether TLS is required of this client, over TCP, and it has none.
+pub(super) fn lacks_tls(client: &Peer, shared: &Pg) -> bool {
+    shared.access.rules.tls_required && !client.socket().is_private()
+}
+
+/// Refuses clients that lack TLS.
 pub(super) fn leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Result<(), Refusal> {
-    if !shared.access.rules.tls_required || client.socket().is_private() {
+    if !lacks_tls(client, shared) {
         return Ok(());
     }
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

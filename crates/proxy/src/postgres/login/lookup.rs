@@ -77,6 +77,11 @@ impl Sources {
         self.users.is_some() || self.questions.is_some()
     }
 
+    /// Whether this user has a verifier, as far as the database need not be asked.
+    pub(super) fn may_know(&self, user: &str) -> bool {
+        self.questions.is_some() || self.users.as_ref().is_some_and(|users| users.get(user).is_some())
+    }
+
     pub(super) fn reload(&self) -> Result<(), UsersError> {
         self.users.as_ref().map_or(Ok(()), UsersFile::reload)?;
         self.note_users();

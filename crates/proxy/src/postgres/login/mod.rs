@@ -76,6 +76,15 @@ impl Access {
         Ok(Self { method: settings.method, rules, sources: Sources::new(settings, upstream)? })
     }
 
+    pub(crate) fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Whether a user may log in here, as far as the database need not be asked.
+    fn may_know(&self, user: &str) -> bool {
+        self.method != Method::Auto || self.sources.may_know(user)
+    }
+
     /// Whether logins end at Freshet, and not at the database.
     pub(crate) fn has_logins(&self) -> bool {
         self.method != Method::Auto || self.sources.exist()

@@ -93,6 +93,9 @@ const OF_STATEMENTS: [&str; 2] = ["statement_timeout", "transaction_timeout"];
 const SETTINGS_MAX: usize = 32;
 const SETTING_BYTES_MAX: usize = 512;
 
+/// What a label may have.
+pub(crate) const SETTINGS: (&[&str], &[&str], [usize; 2]) = (&OF_PREPARING, &OTHERS, [SETTINGS_MAX, SETTING_BYTES_MAX]);
+
 fn name_of(setting: &str) -> &str {
     setting.split_once('=').map_or(setting, |(name, _)| name)
 }

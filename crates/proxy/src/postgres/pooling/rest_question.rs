@@ -43,6 +43,8 @@ const STRONGEST: &str = "ORDER BY s.setrole OPERATOR(pg_catalog.<>) 0::pg_catalo
 const COLUMNS: usize = 5;
 
 /// The query; its parameter is the array of names of [`super::application_settings`]. All names in it are qualified.
+///
+/// Another text ends sessions at an upgrade that would otherwise go on: what they have set is compared with answers to it.
 pub(crate) fn question() -> String {
     let unaskable = UNASKABLE.join("|");
     format!(

@@ -6,30 +6,38 @@
 //!
 //! The new process caches nothing before this one has ended, so a session needs no watermark there.
 
-use std::sync::Arc;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+use std::task::Poll;
 
 use freshet_net::postgres::secret::{Credentials, SecretBytes};
+use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frontend::{self, Parse};
+use rustix::net::{SendFlags, Shutdown};
 use tokio::time::timeout;
 
 use crate::postgres::Pg;
 use crate::postgres::pooling::Login;
-use crate::postgres::pooling::labels::Label;
-use crate::postgres::pooling::rest_question::LoginSettings;
-use crate::postgres::session::Session;
+use crate::postgres::pooling::labels::{self, Label};
+use crate::postgres::pooling::rest_question::{LoginSettings, question};
+use crate::postgres::session::drain::TERMINATED;
 use crate::postgres::session::names::Defined;
 use crate::postgres::session::server_connection::Known;
 use crate::postgres::session::sharing::Sharing;
 use crate::postgres::session::statements::Prepared;
+use crate::postgres::session::{FAREWELL_TIMEOUT, Session};
 use crate::server::carried::CarriedSession;
-use crate::server::switches::Stage;
 
 /// The form of what is written. Another version of Freshet that knows only another form ends the session.
 const FORM: u8 = 1;
-/// A new process that takes nothing for so long gets no more sessions.
-const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same for the settings in it: which they are, and how the server is asked for them.
+static SETTINGS_FORM: LazyLock<[u8; 8]> = LazyLock::new(|| {
+    let text = format!("{} {:?}", question(), labels::SETTINGS);
+    rapidhash::v3::rapidhash_v3(text.as_bytes()).to_le_bytes()
+});
 /// A session whose prepared statements are longer together ends here.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
@@ -43,12 +51,11 @@ pub(super) struct CarriedStatement {
 }
 
 /// What a session takes to another process.
-#[derive(Debug)]
 pub(crate) struct Carried {
     /// As the client has named it.
     pub(crate) database: String,
-    /// The server: see [`server_of`].
-    pub(crate) server: String,
+    /// See [`way_of`].
+    pub(crate) way: String,
     pub(crate) user: String,
     pub(crate) packet: Vec<u8>,
     pub(super) credentials: Credentials,
@@ -66,11 +73,17 @@ pub(crate) struct Carried {
     pub(super) statements: Vec<CarriedStatement>,
 }
 
-/// The servers and the database to which sessions of a database lead, as the configuration names them.
-pub(crate) fn server_of(shared: &Pg) -> String {
+impl fmt::Debug for Carried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Carried").field("database", &self.database).field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The servers and the database to which sessions of a database lead, as the configuration names them, and how their clients log in.
+pub(crate) fn way_of(shared: &Pg) -> String {
     let conninfo = shared.own.upstream.conninfo();
     let hosts: Vec<_> = conninfo.hosts.iter().map(|host| &host.address).collect();
-    format!("{hosts:?} {}", conninfo.database)
+    format!("{hosts:?} {} {:?}", conninfo.database, shared.access.method())
 }
 
 /// Parts, each behind its length.
@@ -124,7 +137,8 @@ impl Carried {
             settings.iter().map(|setting| setting.as_bytes().into()).collect()
         };
         out.put(&[FORM]);
-        for text in [&self.database, &self.server, &self.user, &self.application, &self.began.base] {
+        out.put(&*SETTINGS_FORM);
+        for text in [&self.database, &self.way, &self.user, &self.application, &self.began.base] {
             out.put(text.as_bytes());
         }
         for bytes in [&self.packet, &self.key, &self.unnamed] {
@@ -149,7 +163,7 @@ impl Carried {
     fn bytes_max(&self) -> usize {
         // The keys, and the lengths of what is not counted below.
         const OTHERS: usize = 4096;
-        let texts = [&self.database, &self.server, &self.user, &self.application, &self.began.base];
+        let texts = [&self.database, &self.way, &self.user, &self.application, &self.began.base];
         let settings = self.began.set.iter().chain(self.label.iter());
         let statement = |statement: &CarriedStatement| statement.name.len() + statement.definition.len() + 16;
         OTHERS
@@ -162,10 +176,10 @@ impl Carried {
     /// None: it was written in another form.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
-        if from.part()? != [FORM] {
+        if from.part()? != [FORM] || from.part()? != *SETTINGS_FORM {
             return None;
         }
-        let [database, server, user] = [from.text()?, from.text()?, from.text()?];
+        let [database, way, user] = [from.text()?, from.text()?, from.text()?];
         let [application, base] = [from.text()?, from.text()?];
         let [packet, key, unnamed] = [from.part()?.to_vec(), from.part()?.to_vec(), from.part()?.to_vec()];
         let credentials = Credentials::from_bytes(from.part()?)?;
@@ -179,7 +193,7 @@ impl Carried {
         let began = LoginSettings { base, set };
         from.0.is_empty().then_some(Self {
             database,
-            server,
+            way,
             user,
             packet,
             credentials,
@@ -203,15 +217,30 @@ impl Carried {
     }
 }
 
+/// The outcome of [`Session::leave_process`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    Stays,
+    /// Its client is told.
+    Ends,
+    /// Another process has it.
+    IsCarried,
+}
+
 impl Session {
     /// Whether it can go on in another process now.
     pub(super) fn is_carriable(&self) -> bool {
+        self.is_carriable_once_sent() && !self.client.has_output()
+    }
+
+    /// The same, once its client has received what was sent.
+    pub(super) fn is_carriable_once_sent(&self) -> bool {
         let Some(sharing) = self.server.sharing.as_ref().filter(|sharing| sharing.has_nothing_there(&self.shared))
         else {
             return false;
         };
         self.may_leave()
-            && self.client.is_plain_at_rest()
+            && self.client.is_plain()
             && !self.server.has_output()
             && !self.waiting.is_looking()
             && !self.link.has_orders()
@@ -221,24 +250,38 @@ impl Session {
             && sharing.names.bytes() <= STATEMENT_BYTES_MAX
     }
 
-    /// Another process takes the session over, or it ends because of a drain; false: it goes on here. The session is at the end of a turn.
-    pub(super) async fn leave_process(&mut self) -> bool {
-        match self.shared.switches.stage() {
-            Stage::HandingOver if self.is_carriable() => self.carry().await,
-            Stage::Serving | Stage::HandingOver => false,
-            Stage::Draining => {
-                self.leave_if_drained();
-                false
+    /// What a handover or a drain does to the session, which is at the end of a turn.
+    pub(super) async fn leave_process(&mut self) -> Leaving {
+        if self.are_carried() && self.is_carriable_once_sent() {
+            // Its answers first, and nothing more of a client that has sent its next statement already. One that reads nothing is not waited for.
+            let _ = timeout(FAREWELL_TIMEOUT, self.client.socket().flush()).await;
+            if self.is_to_be_carried() && self.carry().await {
+                return Leaving::IsCarried;
             }
         }
+        if !self.is_to_leave() {
+            return Leaving::Stays;
+        }
+        self.leave();
+        Leaving::Ends
     }
 
     async fn carry(&mut self) -> bool {
         let shared = self.shared.clone();
         let Some(successor) = shared.switches.successor() else { return false };
-        let Ok(Ok(place)) = timeout(SUCCESSOR_TIMEOUT, successor.reserve()).await else {
-            shared.switches.end_handover();
-            return false;
+        let mut reserving = pin!(successor.reserve());
+        // Others may be before it.
+        let reserved = poll_fn(|cx| match reserving.as_mut().poll(cx) {
+            Poll::Pending if self.link.has_orders() => Poll::Ready(None),
+            polled => polled.map(Some),
+        });
+        let place = match reserved.await {
+            Some(Ok(place)) => place,
+            Some(Err(_)) => {
+                shared.switches.end_handover();
+                return false;
+            }
+            None => return false,
         };
         // Something may have come meanwhile: an order, a cancel request.
         if !self.is_carriable() {
@@ -262,7 +305,7 @@ impl Session {
         };
         Some(Carried {
             database: key.database.clone(),
-            server: server_of(&self.shared),
+            way: way_of(&self.shared),
             user: user.clone(),
             packet: packet.clone(),
             credentials: credentials.clone(),
@@ -333,6 +376,17 @@ impl Sharing {
     }
 }
 
+impl CarriedSession {
+    /// No process takes it over: its client is told what a drain would have told it.
+    pub fn end(self) {
+        let (mut out, (sqlstate, message)) = (Vec::new(), TERMINATED);
+        backend::put_error(&mut out, "FATAL", sqlstate, message);
+        let _ = rustix::net::send(&self.socket, &out, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        // A duplicate may be on its way.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,7 +396,7 @@ mod tests {
         let text = |text: &str| text.to_owned();
         let carried = Carried {
             database: text("shop"),
-            server: text("127.0.0.1:5432 shop"),
+            way: text("127.0.0.1:5432 shop"),
             user: text("u"),
             packet: b"packet".to_vec(),
             credentials: Credentials::Password(freshet_net::postgres::secret::Secret::new(text("geheim"))),
@@ -365,7 +419,8 @@ mod tests {
         let bytes = carried.write();
         assert!(bytes.expose().len() <= carried.bytes_max());
         let read = Carried::read(bytes.expose()).expect("what was written");
-        assert_eq!(format!("{carried:?}"), format!("{read:?}"));
+        assert_eq!(format!("{carried:?}"), r#"Carried { database: "shop", user: "u", .. }"#);
+        assert_eq!((&read.way, &read.label, &read.statements), (&carried.way, &carried.label, &carried.statements));
         assert_eq!(read.write().expose(), bytes.expose());
         for length in 0..200 {
             assert!(Carried::read(bytes.expose().get(..length).expect("longer")).is_none(), "{length} bytes");
@@ -373,5 +428,8 @@ mod tests {
         let mut other = bytes.expose().to_vec();
         other[4] = FORM + 1;
         assert!(Carried::read(&other).is_none(), "another form");
+        let mut other = bytes.expose().to_vec();
+        other[9] ^= 1;
+        assert!(Carried::read(&other).is_none(), "another form of settings");
     }
 }

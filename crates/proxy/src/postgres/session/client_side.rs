@@ -122,9 +122,14 @@ impl ClientSide {
         self.socket.ended
     }
 
-    /// Whether nothing is to be sent or received, without TLS.
-    pub(super) fn is_plain_at_rest(&self) -> bool {
-        !self.socket.has_output() && !self.socket.ended && !self.socket.socket().is_encrypted()
+    /// Whether something is still to be sent to it.
+    pub(super) fn has_output(&self) -> bool {
+        self.socket.has_output()
+    }
+
+    /// Whether it goes on, without TLS.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.socket.ended && !self.socket.socket().is_encrypted()
     }
 
     /// The connection, for another process.

@@ -14,16 +14,22 @@ pub(crate) const TERMINATED: (&str, &str) = ("57P01", "terminating connection du
 impl Session {
     /// The database is no longer served, or elsewhere, and the session has nothing to finish here.
     pub(crate) fn is_to_leave(&self) -> bool {
-        match self.shared.switches.stage() {
-            Stage::Serving => false,
-            Stage::HandingOver => self.is_carriable(),
-            Stage::Draining => self.may_leave(),
-        }
+        self.shared.switches.is_draining() && self.may_leave()
     }
 
     /// Another process is to take the session over now.
     pub(crate) fn is_to_be_carried(&self) -> bool {
-        self.shared.switches.stage() == Stage::HandingOver && self.is_carriable()
+        self.are_carried() && self.is_carriable()
+    }
+
+    /// Another process takes sessions over.
+    pub(super) fn are_carried(&self) -> bool {
+        let switches = &self.shared.switches;
+        match switches.stage() {
+            Stage::Serving => false,
+            Stage::HandingOver => true,
+            Stage::Draining => switches.has_successor(),
+        }
     }
 
     pub(super) fn may_leave(&self) -> bool {
@@ -38,12 +44,6 @@ impl Session {
             && self.server.received().is_empty()
     }
 
-    pub(super) fn leave_if_drained(&mut self) {
-        if self.is_to_leave() {
-            self.leave();
-        }
-    }
-
     /// The same by an order to this session alone.
     pub(crate) fn leave_if_dismissed(&mut self) {
         if self.link.is_leaving() && self.may_leave() {
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         let (sqlstate, message) = TERMINATED;
         backend::put_error(self.client.output(), "FATAL", sqlstate, message);
         if self.server.sharing.is_none() {

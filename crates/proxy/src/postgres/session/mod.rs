@@ -98,6 +98,7 @@ use crate::latency::Took;
 use crate::peer::STALL_MAX;
 use crate::postgres::Pg;
 use crate::postgres::session::block::Transaction;
+use crate::postgres::session::carrying::Leaving;
 use crate::postgres::session::client_side::ClientSide;
 use crate::postgres::session::complete::CompleteFills;
 use crate::postgres::session::definitions::Definitions;
@@ -114,12 +115,12 @@ use crate::server::traces::{Answered, AnsweredBy};
 use crate::session::body::Body;
 use crate::session::last::Last;
 
-pub(crate) use carrying::{Carried, server_of};
+pub(crate) use carrying::{Carried, way_of};
 pub(crate) use drain::TERMINATED;
 pub(crate) use own::first_question;
 pub(crate) use startup::{serve, take_over};
 
-/// The longest wait for the client to receive the last message over TLS.
+/// The longest wait for the client to receive the last message over TLS, or before another process has the session.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a session ended, if the client did not end it.
@@ -170,9 +171,6 @@ impl Session {
             if self.make_way().await {
                 continue;
             }
-            if self.shared.switches.stage() != Stage::Serving && Box::pin(self.leave_process()).await {
-                return Ok(());
-            }
             if self.link.has_orders() {
                 self.leave_if_dismissed();
                 self.park();
@@ -192,6 +190,14 @@ impl Session {
                         self.server.socket().shut_down().await?;
                     }
                     Tended::Rests => {}
+                }
+            }
+            // A session that shares connections has given back what it does not need.
+            if self.shared.switches.stage() != Stage::Serving {
+                match Box::pin(self.leave_process()).await {
+                    Leaving::Stays => {}
+                    Leaving::Ends => continue,
+                    Leaving::IsCarried => return Ok(()),
                 }
             }
             if self.is_over() {
@@ -240,12 +246,12 @@ impl Session {
         // Once the client has ended, the next step waits until the output is empty.
         let ended = self.client.has_ended() || self.client.has_said_goodbye();
         std::future::poll_fn(|cx| {
-            let leaves = self.is_to_leave();
-            if leaves && self.is_to_be_carried() {
+            if self.is_to_be_carried() {
                 // What comes now is for the other process.
                 return Poll::Ready(Ok(()));
             }
-            let mut progress = leaves || self.link.take_news() || self.poll_waits(cx) || self.poll_sharing(cx);
+            let mut progress =
+                self.is_to_leave() || self.link.take_news() || self.poll_waits(cx) || self.poll_sharing(cx);
             for peer in [self.server.socket(), self.client.socket()] {
                 if peer.has_output() {
                     let high = peer.output.is_high();

@@ -139,6 +139,8 @@ impl Statements {
         self.sent(name, Some(statement));
         if name.is_empty() {
             self.unnamed_state = Unnamed::Dropped;
+        } else {
+            self.outlives |= !self.named.contains_key(name);
         }
     }
 
@@ -230,9 +232,13 @@ impl Statements {
         self.unnamed_state = Unnamed::Dropped;
     }
 
-    /// Whether what the client may use is known by its text. The session has no connection.
+    /// Whether what the client may use is known by its text, and none of it is a statement of Freshet's own. The session has no connection.
     pub(crate) fn are_all_known(&self) -> bool {
-        !self.outlives && !self.has_unread_definition && !self.named.values().any(|prepared| prepared.lost)
+        let is_own = |prepared: &Prepared| prepared.statement.admin.is_some();
+        !self.outlives
+            && !self.has_unread_definition
+            && !self.named.values().any(|prepared| prepared.lost || is_own(prepared))
+            && !self.unnamed.as_ref().is_some_and(is_own)
     }
 
     /// The `Parse` of the unnamed statement that the next connection must get; empty: none. The session has no connection.
