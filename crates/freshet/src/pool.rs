@@ -44,8 +44,8 @@ pub(crate) struct PoolArgs {
     /// One that is older is closed as soon as nobody uses it; 0s: never
     #[arg(long, default_value = "1h")]
     server_lifetime: Span,
-    /// PostgreSQL: the most prepared statements with names that one of them has for all sessions; 0: such a statement
-    /// keeps its session's connection
+    /// The most prepared statements that one of them has for all sessions (PostgreSQL: those with names); 0: such a
+    /// statement keeps its session's connection
     #[arg(long, value_name = "N", default_value = "200")]
     max_prepared_statements: u32,
     #[command(flatten)]

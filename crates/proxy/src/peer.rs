@@ -77,6 +77,10 @@ impl Input {
         self.data.get(self.start..self.end).unwrap_or_default()
     }
 
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.data.get_mut(self.start..self.end).unwrap_or_default()
+    }
+
     pub(crate) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
         if self.start == self.end {

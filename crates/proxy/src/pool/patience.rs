@@ -25,7 +25,7 @@ impl Patience {
             return None;
         }
         sleep(RETRY).await;
-        Some(left - RETRY / 2)
+        Some(left.saturating_sub(RETRY / 2))
     }
 }
 

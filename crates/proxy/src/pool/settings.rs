@@ -58,7 +58,7 @@ pub struct PoolSettings {
     pub idle_timeout: Option<Duration>,
     /// A connection this old is closed as soon as it is idle; None: it stays.
     pub lifetime: Option<Duration>,
-    /// PostgreSQL: the most statements of clients that stay prepared on a connection; 0: sessions do not share them.
+    /// The most statements of clients that stay prepared on a connection; 0: sessions do not share them.
     pub prepared_max: usize,
     /// PostgreSQL: reads go to replicas that are known to be new enough.
     pub read_replicas: bool,

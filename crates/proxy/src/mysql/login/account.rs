@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::mysql::MySql;
 use crate::mysql::kills::Kill;
-use crate::mysql::login::{LOGIN_TIMEOUT, Leg, NOT_OFFERED, Refusal, own};
+use crate::mysql::login::{LOGIN_TIMEOUT, Leg, Refusal, not_offered, own};
 use crate::peer::Peer;
 use crate::pool::PoolKey;
 
@@ -94,7 +94,7 @@ impl Account {
         let Ok(ClientHello::Response(hello)) = ClientHello::parse(&self.response) else {
             return Err(Refusal::internal("a response that was understood before"));
         };
-        let offered = hello.capabilities.without(NOT_OFFERED).without(Capabilities::SSL);
+        let offered = hello.capabilities.without(not_offered(shared)).without(Capabilities::SSL);
         if offered & theirs.capabilities != self.agreed {
             return Err(Refusal::Say(1053, "08S01", "The database is another one than at the login".to_owned()));
         }

@@ -45,6 +45,14 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Capabilities that Freshet does not support.
 const NOT_OFFERED: Capabilities = Capabilities(Capabilities::COMPRESS.0 | Capabilities::ZSTD_COMPRESSION.0);
 
+/// Capabilities that are not offered to clients. Where sessions share prepared statements, a server does not know which column definitions a client has,
+/// and types can be put into a message only if it does not name its parameters.
+fn not_offered(shared: &MySql) -> Capabilities {
+    let shares_statements = shares_connections(shared) && shared.settings.pool.prepared_max > 0;
+    let not_shared = Capabilities::MARIADB_CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
+    if shares_statements { NOT_OFFERED.with(not_shared) } else { NOT_OFFERED }
+}
+
 /// Access control.
 #[derive(Debug)]
 pub(crate) struct Access {
@@ -220,6 +228,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
         }
         let (opened, mut theirs) = open_upstream(slot.as_mut().ok_or(Refusal::Gone)?, shared).await?;
         let thread = theirs.connection_id;
+        theirs.capabilities = theirs.capabilities.without(not_offered(shared));
         if shares_connections(shared) {
             theirs.connection_id = shared.kills.number();
         }
@@ -318,7 +327,7 @@ async fn log_in(
         return Err(Refusal::Say(3159, "HY000", text.to_owned()));
     }
     let tracking = theirs.capabilities & Capabilities::SESSION_TRACK;
-    let capabilities = hello.capabilities.without(NOT_OFFERED).without(Capabilities::SSL);
+    let capabilities = hello.capabilities.without(not_offered(shared)).without(Capabilities::SSL);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut plugin = Plugin { name: theirs.plugin.clone(), nonce: theirs.nonce.clone() };
     let mut about = About {
@@ -420,7 +429,7 @@ async fn greet(
 ) -> Result<Vec<u8>, Refusal> {
     let client = slot.as_mut().ok_or(Refusal::Gone)?;
     let tls = access.rules.tls.as_ref().filter(|_| matches!(client.socket(), Socket::Tcp(_)));
-    let offered = theirs.capabilities.without(NOT_OFFERED).without(Capabilities::SSL);
+    let offered = theirs.capabilities.without(Capabilities::SSL);
     let offered = if tls.is_some() { offered.with(Capabilities::SSL) } else { offered };
     let mut handshake = Vec::new();
     Handshake { capabilities: offered, ..theirs.clone() }.put(&mut handshake);

@@ -16,7 +16,7 @@ use freshet_wire::mysql::handshake::{
 
 use crate::mysql::MySql;
 use crate::mysql::login::leg::Leg;
-use crate::mysql::login::{NOT_OFFERED, Plugin, Refusal, encrypt, with_proof};
+use crate::mysql::login::{Plugin, Refusal, encrypt, not_offered, with_proof};
 use crate::peer::Peer;
 use crate::server::access::UsersFile;
 
@@ -50,7 +50,7 @@ pub(crate) async fn enter(
     // Capabilities of the login alone do not affect the session.
     let needed =
         Capabilities::SECURE_CONNECTION.with(Capabilities::PLUGIN_AUTH).with(Capabilities::PLUGIN_AUTH_LENENC_DATA);
-    let capabilities = hello.capabilities.without(NOT_OFFERED).without(Capabilities::SSL).with(needed);
+    let capabilities = hello.capabilities.without(not_offered(shared)).without(Capabilities::SSL).with(needed);
     let capabilities = capabilities.with(theirs.capabilities & Capabilities::SESSION_TRACK);
     let capabilities =
         if hello.database.is_some() { capabilities } else { capabilities.without(Capabilities::CONNECT_WITH_DB) };

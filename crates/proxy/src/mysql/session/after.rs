@@ -15,6 +15,7 @@ use crate::mysql::login::{Exchange, Leg, Refusal, change_user, login_ok};
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::known::Known;
 use crate::mysql::session::mark::{Makes, Mark};
+use crate::mysql::session::pin::Pin;
 use crate::mysql::session::reading::Reading;
 use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::temporaries::may_define_code;
@@ -298,16 +299,24 @@ impl Session {
                 refusal.put(&mut client);
                 // In any case the server has ended the previous session; its answer says whether the connection continues.
                 self.begin_anew();
-                self.server.keep_connection();
+                self.stop_sharing();
                 self.server.settings.schemas.clear();
                 Ok(matches!(refusal, Refusal::Relay(..)) && shared.access.users.is_none())
             }
         }
     }
 
+    /// The connection is another user's now, or nobody's.
+    fn stop_sharing(&mut self) {
+        self.note_pin(Some(Pin::Unknown.name()));
+        if let Some(pooling) = &mut self.server.pooling {
+            pooling.stop_sharing();
+        }
+    }
+
     fn changed_user(&mut self, payload: &[u8], ok: Vec<u8>) {
         self.begin_anew();
-        self.server.keep_connection();
+        self.stop_sharing();
         if let Ok(change) = ChangeUser::parse(payload, self.server.about.capabilities) {
             self.server.about.user = String::from_utf8_lossy(change.user).into_owned();
             self.server.settings.use_database(std::str::from_utf8(change.database).ok());

@@ -13,8 +13,12 @@ use crate::session::time_limit::TimeLimit;
 /// The current command.
 #[derive(Default)]
 pub(super) struct AtHand {
-    /// The statement that is sent to the server instead.
-    pub(super) rewritten: Option<Vec<u8>>,
+    /// What is sent to the server instead of so many of its first bytes.
+    pub(super) rewritten: Option<(Vec<u8>, usize)>,
+    /// The error that answers it. It is not sent.
+    pub(super) refused: Option<Vec<u8>>,
+    /// The number of the statement that it prepares, if that is the session's own.
+    pub(super) number: Option<u32>,
     /// The temporary tables that it may make, if the statement is not known.
     pub(super) unread: Option<Arc<Code>>,
     /// The answer to the question for the text that it prepares or executes is due.

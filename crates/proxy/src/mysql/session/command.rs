@@ -10,8 +10,10 @@ use freshet_types::Reason;
 use crate::mysql::kills::Kill;
 use crate::mysql::session::diagnostics::Replay;
 use crate::mysql::session::forward::To;
+use crate::mysql::session::held::HELD_MAX;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::mark::Mark;
+use crate::mysql::session::prepared::Involved;
 use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::{Session, SessionError};
@@ -30,9 +32,11 @@ impl Session {
         {
             self.replay.put_closed(out);
         }
+        self.drop_closed_statements();
         match command.code {
             // A hit needs no connection.
             Some(code::QUERY) => {}
+            Some(code::STMT_EXECUTE | code::STMT_CLOSE) if self.server.shares_statements() => {}
             Some(code::QUIT) if !self.server.is_connected() => return Ok(false),
             Some(code::PROCESS_KILL) if self.process_kill(command).await? => return Ok(true),
             _ if self.server.is_connected() => {}
@@ -52,10 +56,14 @@ impl Session {
             }
             Some(code::INIT_DB) => self.init_db(command).await?,
             Some(code::SET_OPTION) => {
+                self.hold_statements(usize::MAX).await?;
                 self.simple(command, Mark::NOTHING).await?;
                 self.server.keep_connection();
             }
-            Some(code::CHANGE_USER) if command.whole => return self.change_user(command).await,
+            Some(code::CHANGE_USER) if command.whole => {
+                self.settle_insert_id().await?;
+                return self.change_user(command).await;
+            }
             Some(code::RESET_CONNECTION) => self.reset_connection(command).await?,
             Some(
                 code::PING
@@ -74,6 +82,7 @@ impl Session {
             }
             // The binlog, and unknown commands: only the client can interpret the answer.
             _ => {
+                self.settle_insert_id().await?;
                 self.shared.cache.fence_since(self.now());
                 self.raw().await?;
                 return Ok(false);
@@ -99,6 +108,8 @@ impl Session {
         self.send_command(command).await?;
         let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;
         self.after(&mark, None, &done, was).await?;
+        // MySQL warns that it is deprecated, and does not count that in the answer.
+        self.answer.warned |= number == code::FIELD_LIST && self.server.pooling.is_some();
         self.answer.row_count = RowCount::behind_command(number, &done, row_count);
         Ok(())
     }
@@ -119,11 +130,14 @@ impl Session {
     /// Handles a command with a statement's number.
     async fn about_statement(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
+        if self.server.shares_statements() {
+            return self.about_own_statement(command, number).await;
+        }
         let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
         match command.code {
             Some(code::STMT_SEND_LONG_DATA) => {
                 if let Some(prepared) = prepared {
-                    prepared.involved = true;
+                    prepared.involved = Involved::LongData;
                 }
                 // The piece does not belong to the hit.
                 let number = number.and_then(|number| self.server.prepareds.number_of(number));
@@ -145,15 +159,21 @@ impl Session {
             }
             Some(code::STMT_RESET) => {
                 if let Some(prepared) = prepared {
-                    prepared.involved = false;
+                    prepared.involved = Involved::No;
                 }
                 self.simple(command, Mark::NOTHING).await
             }
-            _ => {
-                self.count_passed(&Reason::MessageShape);
-                self.simple(command, Mark { reads: true, ..Mark::NOTHING }).await
-            }
+            _ => self.pass_about_statement(command).await,
         }
+    }
+
+    /// COM_STMT_RESET or COM_STMT_FETCH.
+    pub(super) async fn pass_about_statement(&mut self, command: Command) -> Result<(), SessionError> {
+        if command.code == Some(code::STMT_RESET) {
+            return self.simple(command, Mark::NOTHING).await;
+        }
+        self.count_passed(&Reason::MessageShape);
+        self.simple(command, Mark { reads: true, ..Mark::NOTHING }).await
     }
 
     /// The number of the statement that the current command names.
@@ -162,7 +182,7 @@ impl Session {
         self.client.receive_at_least(packet).await?;
         let bytes = self.client.input.bytes().get(HEADER_BYTES + 1..packet).unwrap_or_default();
         let number = bytes.first_chunk().map(|number| u32::from_le_bytes(*number));
-        if let Some(number) = number {
+        if let Some(number) = number.filter(|_| command.code != Some(code::STMT_CLOSE) || self.server.is_connected()) {
             self.close_before(number).await?;
         }
         Ok(number)
@@ -176,6 +196,9 @@ impl Session {
         self.count_before_change().await?;
         self.replay_for_transaction(None).await?;
         self.replay.overtaken(false);
+        if !self.server.settings.is_in(name.as_deref().unwrap_or_default().as_bytes()) {
+            self.hold_statements(HELD_MAX).await?;
+        }
         self.send_command(command).await?;
         let done = self.answer(Kind::Status, To::Client { fill: None, impure: false }).await?;
         if done.error.is_none() {

@@ -4,6 +4,7 @@ use freshet_types::Reason;
 
 use crate::mysql::MySql;
 use crate::mysql::session::counted::Counted;
+use crate::mysql::session::there::PreparedThere;
 use crate::peer::Peer;
 use crate::shared::ServerIdentity;
 use crate::statement::registry::Tracking;
@@ -20,6 +21,8 @@ pub(crate) struct ServerConnection {
     pub(super) tracking: Tracking,
     /// Bytes that came on it for earlier sessions.
     pub(super) earlier_received: u64,
+    /// The statements of earlier sessions that are prepared on it.
+    pub(super) prepared: PreparedThere,
     /// For the next session that has it.
     pub(super) facts: Facts,
 }
@@ -27,7 +30,15 @@ pub(crate) struct ServerConnection {
 impl ServerConnection {
     /// A connection after a login.
     pub(crate) fn new(peer: Peer, thread: u32) -> Self {
-        Self { peer, thread, deaf: false, tracking: Tracking::default(), earlier_received: 0, facts: Facts::default() }
+        Self {
+            peer,
+            thread,
+            deaf: false,
+            tracking: Tracking::default(),
+            earlier_received: 0,
+            prepared: PreparedThere::default(),
+            facts: Facts::default(),
+        }
     }
 
     /// A connection after a login that no session has; None: it is of no use.

@@ -408,7 +408,16 @@ impl Session {
         self.replay.forget();
         self.replay.set_counted(rows);
         self.replay.found_rows = place;
-        for (command, kind) in opener.into_iter().chain([last]) {
+        for (command, mut kind) in opener.into_iter().chain([last]) {
+            let command = if let Some(command) = self.addressed(command, kind).await? {
+                command
+            } else {
+                // What was found there is another session's.
+                kind = Kind::Query;
+                let mut command = Vec::new();
+                put_query(&mut command, self.capabilities(), finding(rows.unwrap_or(0)).as_bytes());
+                command
+            };
             self.server.answer_from = 1;
             self.server.put(&command);
             self.raise_watermark(self.now());
@@ -426,12 +435,15 @@ impl Session {
         if let Some(out) = self.server.output() {
             self.replay.put_closed(out);
         }
+        self.drop_closed_statements();
         Ok(())
     }
 
     /// A command names this statement. If the client has closed it, the server is told first.
     pub(crate) async fn close_before(&mut self, number: u32) -> Result<(), SessionError> {
-        if self.replay.has_closed() && self.server.prepareds.get_mut(number).is_none() {
+        let has_closed = self.replay.has_closed() || self.server.prepareds.are_closing();
+        if has_closed && self.server.prepareds.get_mut(number).is_none() {
+            self.connect().await?;
             self.replay_now().await?;
         }
         Ok(())

@@ -4,15 +4,12 @@
 //! to a later message that lacks them and has to pass. If that would change the number of its packets, or is impossible, the server receives the
 //! types before it. If no earlier message had types, the server refuses the message, so it passes unchanged.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use freshet_types::{CatalogVersion, Reason};
 use freshet_wire::mysql::capabilities::Capabilities;
-use freshet_wire::mysql::command as code;
-use freshet_wire::mysql::integers::put_lenenc;
-use freshet_wire::mysql::packet::{self, HEADER_BYTES, PACKET_PAYLOAD_MAX};
-use freshet_wire::mysql::response::{Answer, EXECUTE_FLAGS, Kind};
+use freshet_wire::mysql::packet::HEADER_BYTES;
+use freshet_wire::mysql::response::{EXECUTE_FLAGS, Kind};
 use freshet_wire::mysql::statement::{Bound, Execute};
 
 use crate::mysql::session::execution::{Execution, Joined};
@@ -20,39 +17,19 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::known::{Allowed, Known};
 use crate::mysql::session::mark::Mark;
-use crate::mysql::session::prepared::{Prepared, PreparedUnder};
+use crate::mysql::session::message::{
+    HEAD_BYTES, Message, PARAMETER_COUNT_AVAILABLE, Types, head_with_types_of, kind_of, plain_types, put_nulls,
+    with_types_of,
+};
+use crate::mysql::session::own_statements::{needs_reprepare, put_number};
+use crate::mysql::session::prepared::{Involved, PreparedUnder};
 use crate::mysql::session::text::Decided;
 use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::session::lookup::Decision;
 use crate::statement::registry::Statement;
 
-/// Bytes of COM_STMT_EXECUTE before the parameters: command, number, flags, iterations.
-const HEAD_BYTES: usize = 10;
-/// Flag of COM_STMT_EXECUTE: the message has the number and the names of the parameters, query attributes among them.
-const PARAMETER_COUNT_AVAILABLE: u8 = 0x08;
-
 /// Code of the error that no statement has this number.
 const UNKNOWN_STATEMENT: u16 = 1243;
-
-/// Where the types of the parameters are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Types<'a> {
-    /// There are no parameters.
-    None,
-    /// In this message.
-    Here(Cow<'a, [u8]>),
-    /// In an earlier message.
-    Earlier,
-}
-
-/// A message of a known statement.
-struct Message<'a> {
-    execute: Execute<'a>,
-    types: Types<'a>,
-    /// The message has the number and the names of the parameters.
-    named: bool,
-    attributes: bool,
-}
 
 impl Session {
     pub(crate) async fn execute(&mut self, command: Command) -> Result<(), SessionError> {
@@ -61,6 +38,9 @@ impl Session {
             number.and_then(|number| self.server.prepareds.get_mut(number)).map(|p| p.statement.clone())
         else {
             self.note_passed(None, &Reason::UnknownStatement);
+            if self.server.shares_statements() {
+                self.name_nothing(number).await?;
+            }
             self.replay_hit(&[]).await?;
             // Connectors send an execution directly after its prepare, which may fail.
             let unprepared = self.server.prepareds.are_all();
@@ -70,22 +50,46 @@ impl Session {
             Ok(statement) if command.whole => statement,
             Ok(statement) => return self.execute_large(command, number.unwrap_or_default(), &statement).await,
             Err(reason) => {
+                if !self.reach_statement(&command, number.unwrap_or_default()).await? {
+                    return Ok(());
+                }
                 let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
-                self.at_hand.unread = prepared.and_then(|prepared| prepared.unread.clone());
+                let unread = prepared.and_then(|prepared| prepared.unread.clone());
+                self.hold_statements_before_code(unread.as_deref()).await?;
+                self.at_hand.unread = unread;
                 return self.execute_unknown(command, &reason).await;
             }
         };
-        let input = self.client.input.take();
-        let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
-        let kind = kind_of(packet);
-        let decision = self.decide_execute(number.unwrap_or_default(), &statement, packet).await;
-        self.client.input = input;
-        let catalog = self.shared.catalog_version();
-        let decision = decision?;
-        let passed = !matches!(decision.decision, Decision::Hit(()));
-        self.carry_out(decision, command, kind).await?;
-        self.executed(number.filter(|_| passed), catalog);
-        Ok(())
+        self.execute_whole(command, number.unwrap_or_default(), &statement).await
+    }
+
+    async fn execute_whole(
+        &mut self,
+        command: Command,
+        number: u32,
+        statement: &Arc<Statement>,
+    ) -> Result<(), SessionError> {
+        loop {
+            let input = self.client.input.take();
+            let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
+            let kind = kind_of(packet);
+            let decision = self.decide_execute(number, statement, packet).await;
+            self.client.input = input;
+            let catalog = self.shared.catalog_version();
+            let Some(decision) = decision? else {
+                if !self.ready_statement(&command, number).await? {
+                    return Ok(());
+                }
+                continue;
+            };
+            let passed = !matches!(decision.decision, Decision::Hit(()));
+            if passed {
+                self.address(number);
+            }
+            self.carry_out(decision, command, kind).await?;
+            self.executed(Some(number).filter(|_| passed), catalog);
+            return Ok(());
+        }
     }
 
     /// The server has executed a statement.
@@ -93,12 +97,15 @@ impl Session {
         let outcome = self.answer.outcome;
         if let Some(prepared) = number.and_then(|number| self.server.prepareds.get_mut(number)) {
             prepared.catalog = catalog;
+            if outcome == Outcome::Failed {
+                prepared.forget_types_there();
+            }
             prepared.involved = match outcome {
-                Outcome::Cursor => true,
+                Outcome::Cursor => Involved::Cursor,
                 // A piece of a parameter that does not exist, or is too long, makes all executions fail until it is reset.
                 Outcome::Failed => prepared.involved,
                 // Pieces of parameters are dropped with the execution.
-                Outcome::Plain => false,
+                Outcome::Plain => Involved::No,
             };
         }
     }
@@ -106,15 +113,30 @@ impl Session {
     /// Only the possible effects of a bulk command's statement matter.
     pub(crate) async fn bulk_execute(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
+        if self.server.shares_statements() {
+            let known = number.filter(|number| self.server.prepareds.get(*number).is_some());
+            match known {
+                None => self.name_nothing(number).await?,
+                Some(known) if self.reach_statement(&command, known).await? => {}
+                Some(_) => return Ok(()),
+            }
+        }
         let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
         let statement = prepared.and_then(|prepared| {
             // From now on the server knows the types in this command, which has another form.
             (prepared.types, prepared.server_knows_types) = (None, true);
+            if let Some(own) = &mut prepared.own {
+                own.meaning = None;
+            }
             self.at_hand.unread.clone_from(&prepared.unread);
             prepared.statement.clone().ok()
         });
         let refusal = statement.as_ref().and_then(|statement| statement.query.template.refusal());
         self.last.passes(statement.as_ref(), refusal.unwrap_or(&Reason::MessageShape));
+        match &statement {
+            Some(statement) => self.hold_statements_before(statement).await?,
+            None => self.hold_statements_before_code(self.at_hand.unread.clone().as_deref()).await?,
+        }
         self.pass_large(command, statement.as_ref(), false).await
     }
 
@@ -136,19 +158,70 @@ impl Session {
             self.replay_hit(statement.text()).await?;
         }
         let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(()) };
-        let count = usize::from(prepared.parameters);
+        let (is_own, count) = (prepared.own.is_some(), usize::from(prepared.parameters));
         let head = HEADER_BYTES + HEAD_BYTES + count.div_ceil(8) + 1;
         let packet = command.header.packet_bytes();
         self.client.receive_at_least(packet.min(head + 2 * count)).await?;
         let bytes = self.client.input.bytes();
         let payload = bytes.get(..packet).unwrap_or(bytes).get(HEADER_BYTES..).unwrap_or_default();
         let Ok(execute) = Execute::parse(payload) else {
+            if !self.reach_statement(&command, number).await? {
+                return Ok(());
+            }
             return self.execute_unknown(command, &Reason::MessageShape).await;
         };
         let named = self.server.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES)
             && execute.flags & PARAMETER_COUNT_AVAILABLE != 0;
-        let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(()) };
-        let lacking = match plain_types(execute.tail, prepared.parameters) {
+        let types = plain_types(execute.tail, prepared.parameters).into_owned();
+        let is_there = if is_own {
+            self.reach_with_types(&command, number, &types).await?
+        } else {
+            self.tell_types_before(number, types, named).await?
+        };
+        if !is_there {
+            return Ok(());
+        }
+        self.hold_statements_before(statement).await?;
+        let catalog = self.shared.catalog_version();
+        self.pass_large(command, Some(statement), false).await?;
+        self.executed(Some(number), catalog);
+        Ok(())
+    }
+
+    /// A large message with these types is about to be sent, of a statement whose number is the session's own: sees to it that the server has the
+    /// statement, and that it knows the types. False: it cannot, and the client has been told so.
+    async fn reach_with_types(
+        &mut self,
+        command: &Command,
+        number: u32,
+        types: &Types<'_>,
+    ) -> Result<bool, SessionError> {
+        if let (Types::Here(types), Some(prepared)) = (types, self.server.prepareds.get_mut(number)) {
+            prepared.types = Some(types[..].into());
+        }
+        if !self.reach_statement(command, number).await? {
+            return Ok(false);
+        }
+        let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(true) };
+        let (known, parameters) = (prepared.types.clone(), prepared.parameters);
+        let knows = prepared.tell_types();
+        let Some(known) = known.filter(|_| *types == Types::Earlier && !knows) else { return Ok(true) };
+        let head = HEADER_BYTES + HEAD_BYTES + usize::from(parameters).div_ceil(8) + 1;
+        let bytes = self.client.input.bytes().get(..head).unwrap_or_default();
+        let rewritten = head_with_types_of(bytes, command.header, &known);
+        let Some(rewritten) = rewritten else {
+            prepared.mix_types();
+            self.refuse(command, &needs_reprepare()).await?;
+            return Ok(false);
+        };
+        self.at_hand.rewritten = Some((rewritten, head));
+        Ok(true)
+    }
+
+    /// The same where the number is the server's.
+    async fn tell_types_before(&mut self, number: u32, types: Types<'_>, named: bool) -> Result<bool, SessionError> {
+        let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(true) };
+        let lacking = match types {
             Types::Here(types) if !named => {
                 prepared.types = Some(types[..].into());
                 None
@@ -163,14 +236,12 @@ impl Session {
         if let Some(types) = lacking {
             self.tell_types(number, &types, named).await?;
         }
-        let catalog = self.shared.catalog_version();
-        self.pass_large(command, Some(statement), false).await?;
-        self.executed(Some(number), catalog);
-        Ok(())
+        Ok(true)
     }
 
     /// Sends the types of the parameters to the server, which does not know them since a hit took the message: by an execution of Freshet's own, in
-    /// which all parameters are NULL. A statement that has had a hit only reads.
+    /// which all parameters are NULL. A statement that has had a hit only reads. Not where the number is the session's own: there any statement may be
+    /// one that the server has not had the types for.
     async fn tell_types(&mut self, number: u32, types: &[u8], named: bool) -> Result<(), SessionError> {
         self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
         self.server.answer_from = 1;
@@ -206,23 +277,30 @@ impl Session {
         self.after(if nothing { &Mark::NOTHING } else { &mark }, statement, &done, was).await
     }
 
+    /// None: the statement must be prepared on the session's connection first.
     async fn decide_execute(
         &mut self,
         number: u32,
         statement: &Arc<Statement>,
         packet: &[u8],
-    ) -> Result<Decided, SessionError> {
+    ) -> Result<Option<Decided>, SessionError> {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
         let capabilities = self.server.about.capabilities;
         let Some(prepared) = self.server.prepareds.get_mut(number) else {
-            return Ok(Decided::pass(None, Reason::UnknownStatement));
+            return Ok(Some(Decided::pass(None, Reason::UnknownStatement)));
         };
         let message = Message::read(payload, prepared, capabilities);
         let Some(message) = message else {
             // The server reports the error, unless it can read the message.
-            prepared.server_knows_types = true;
+            prepared.server_knows_types = prepared.own.is_none();
+            if !self.is_ready(number) {
+                return Ok(None);
+            }
+            if let Some(prepared) = self.server.prepareds.get_mut(number) {
+                prepared.mix_types();
+            }
             self.replay_hit(&[]).await?;
-            return Ok(Decided::pass(Some(statement.clone()), Reason::MessageShape));
+            return Ok(Some(Decided::pass(Some(statement.clone()), Reason::MessageShape)));
         };
         if let Types::Here(types) = &message.types
             && prepared.types.as_deref() != Some(&**types)
@@ -233,9 +311,13 @@ impl Session {
         let untyped = message.types == Types::Earlier && prepared.types.is_none();
         // A message that names its parameters cannot be rebuilt.
         let unclear = message.named && !prepared.server_knows_types;
-        let strange = message.attributes || message.execute.wants_cursor() || prepared.involved || unclear || untyped;
+        let strange = message.attributes || message.execute.wants_cursor() || unclear || untyped;
+        let strange = strange || prepared.involved != Involved::No;
         let (known, taken) = (prepared.types.clone(), (prepared.under, prepared.catalog));
         let decision = if strange {
+            if !self.is_ready(number) {
+                return Ok(None);
+            }
             self.settle(
                 statement.clone(),
                 Decision::Pass(Reason::MessageShape),
@@ -243,23 +325,45 @@ impl Session {
                 statement.text(),
             )
             .await
+            .map(Some)
         } else {
             let sent = (packet, known.as_deref().unwrap_or_default());
             self.decide_bound((number, taken), statement, &message, sent).await
         };
-        if matches!(&decision, Ok(Decided { decision: Decision::Hit(()), .. })) {
+        if matches!(&decision, Ok(None | Some(Decided { decision: Decision::Hit(()), .. }))) {
             return decision;
         }
-        let Some(prepared) = self.server.prepareds.get_mut(number) else { return decision };
-        let parameters = prepared.parameters;
-        let lacks = !std::mem::replace(&mut prepared.server_knows_types, true) && message.types == Types::Earlier;
-        if let Some(types) = known.filter(|_| lacks) {
-            self.at_hand.rewritten = with_types_of(packet, parameters, &types).filter(|_| !message.named);
-            if self.at_hand.rewritten.is_none() {
-                self.tell_types(number, &types, message.named).await?;
-            }
-        }
+        self.add_types(number, &message, (packet, known)).await?;
         decision
+    }
+
+    /// The message is about to be sent: if it leaves out the types, and the server does not know them, they are put into it. `known`: the types that the
+    /// client has sent last.
+    async fn add_types(
+        &mut self,
+        number: u32,
+        message: &Message<'_>,
+        (packet, known): (&[u8], Option<Arc<[u8]>>),
+    ) -> Result<(), SessionError> {
+        let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(()) };
+        let (parameters, there) = (prepared.parameters, prepared.here());
+        if message.types == Types::None && parameters > 0 && there.is_some() {
+            prepared.forget_types_there(); // it is too short
+            return Ok(());
+        }
+        let lacks = !prepared.tell_types() && message.types == Types::Earlier;
+        let Some(types) = known.filter(|_| lacks) else { return Ok(()) };
+        let rewritten = with_types_of(packet, parameters, &types).filter(|_| !message.named);
+        match (rewritten, there) {
+            (Some(mut rewritten), there) => {
+                put_number(&mut rewritten, there.unwrap_or(number));
+                self.at_hand.rewritten = Some((rewritten, packet.len()));
+                Ok(())
+            }
+            (None, None) => self.tell_types(number, &types, message.named).await,
+            // It is short, and has no names: see `not_offered`.
+            (None, Some(_)) => Err(SessionError::OwnAnswer),
+        }
     }
 
     /// `taken`: the settings and the catalogue when the server accepted the statement. `sent`: the packet, and the types that belong to it.
@@ -269,7 +373,7 @@ impl Session {
         statement: &Arc<Statement>,
         message: &Message<'_>,
         sent: (&[u8], &[u8]),
-    ) -> Result<Decided, SessionError> {
+    ) -> Result<Option<Decided>, SessionError> {
         let (packet, types) = sent;
         let tail = packet.get(HEADER_BYTES + 5..).unwrap_or_default();
         let earlier = if message.types == Types::Earlier { types } else { &[] };
@@ -282,6 +386,9 @@ impl Session {
             }
             match self.allowed() {
                 Allowed::Ask | Allowed::Pass(Reason::MayHaveTemporary) if !asked && self.decide_to_ask(statement) => {
+                    if !self.is_ready(number) {
+                        return Ok(None);
+                    }
                     self.ask_before(statement).await?;
                     asked = true;
                 }
@@ -300,7 +407,10 @@ impl Session {
         };
         if matches!(found, Decision::Hit(())) {
             self.remember_bound(number, message, sent);
-            return Ok(Decided::hit());
+            return Ok(Some(Decided::hit()));
+        }
+        if !self.is_ready(number) {
+            return Ok(None);
         }
         // Their values matter to what is kept, and to what takes a snapshot.
         let may_be_cached = matches!(found, Decision::Fill(_)) && self.refusal_of(statement).is_none();
@@ -313,16 +423,16 @@ impl Session {
             found = Box::pin(moved).await;
             if matches!(found, Decision::Hit(())) {
                 self.remember_bound(number, message, sent);
-                return Ok(Decided::hit());
+                return Ok(Some(Decided::hit()));
             }
         }
         let missed = matches!(found, Decision::Fill(Joined(false)));
         let decision = self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await?;
         if missed && decision.joins() && Box::pin(self.find_again(execution, packet, Kind::Execute)).await {
             self.remember_bound(number, message, sent);
-            return Ok(Decided::hit());
+            return Ok(Some(Decided::hit()));
         }
-        Ok(decision)
+        Ok(Some(decision))
     }
 
     /// A hit was served for this execution: notes the equivalent for a server that knows no earlier types.
@@ -335,7 +445,7 @@ impl Session {
         }
         if leaves_out
             && let Some(prepared) = self.server.prepareds.get_mut(number)
-            && !prepared.server_knows_types
+            && (!prepared.server_knows_types || prepared.own.is_some())
             && let Some(packet) = with_types_of(packet, prepared.parameters, types)
         {
             self.replay.resend(&packet);
@@ -362,83 +472,5 @@ impl Session {
             }
             _ => Err(Reason::SettingsUnknown),
         }
-    }
-}
-
-impl<'a> Message<'a> {
-    /// None if it cannot be parsed.
-    fn read(payload: &'a [u8], prepared: &Prepared, capabilities: Capabilities) -> Option<Self> {
-        let execute = Execute::parse(payload).ok()?;
-        let named = capabilities.has(Capabilities::QUERY_ATTRIBUTES) && execute.flags & PARAMETER_COUNT_AVAILABLE != 0;
-        if !named {
-            let types = plain_types(execute.tail, prepared.parameters);
-            return Some(Self { execute, types, named, attributes: false });
-        }
-        let bound = execute.bind(prepared.parameters, capabilities, prepared.types.as_deref()).ok()?;
-        let types = match (bound.values.is_empty(), bound.has_types) {
-            (true, _) => Types::None,
-            (false, true) => Types::Here(bound.types.into()),
-            (false, false) => Types::Earlier,
-        };
-        let named = types != Types::None;
-        Some(Self { execute, types, named, attributes: bound.has_attributes })
-    }
-}
-
-/// Where the types are in a message that neither counts nor names its parameters.
-fn plain_types(tail: &[u8], parameters: u16) -> Types<'_> {
-    let count = usize::from(parameters);
-    if count == 0 {
-        return Types::None;
-    }
-    let at = count.div_ceil(8);
-    match (tail.get(at), tail.get(at + 1..at + 1 + 2 * count)) {
-        (Some(0), _) => Types::Earlier,
-        (_, Some(types)) => Types::Here(types.into()),
-        _ => Types::None, // too short: the server will report it
-    }
-}
-
-/// The packet with the types that it leaves out; None: they do not belong to it, or it would need several packets.
-fn with_types_of(packet: &[u8], parameters: u16, types: &[u8]) -> Option<Vec<u8>> {
-    let parameters = usize::from(parameters);
-    let at = HEADER_BYTES + HEAD_BYTES + parameters.div_ceil(8);
-    let (head, rest) = packet.split_at_checked(at)?;
-    if types.len() != 2 * parameters || packet.len() - HEADER_BYTES + types.len() >= PACKET_PAYLOAD_MAX {
-        return None;
-    }
-    let payload = [head.get(HEADER_BYTES..)?, &[1], types, rest.get(1..)?].concat();
-    let mut out = Vec::with_capacity(payload.len() + HEADER_BYTES);
-    packet::put(&mut out, &mut 0, &payload);
-    Some(out)
-}
-
-/// Appends an execution with parameters of these types, all NULL. The message may have their number and names.
-fn put_nulls(out: &mut Vec<u8>, number: u32, types: &[u8], (counted, named): (bool, bool)) {
-    let count = types.len() / 2;
-    packet::put_with(out, &mut 0, |out| {
-        out.push(code::STMT_EXECUTE);
-        out.extend_from_slice(&number.to_le_bytes());
-        out.push(if counted { PARAMETER_COUNT_AVAILABLE } else { 0 });
-        out.extend_from_slice(&1_u32.to_le_bytes());
-        if counted {
-            put_lenenc(out, count as u64);
-        }
-        out.resize(out.len() + count.div_ceil(8), 0xff);
-        out.push(1);
-        for kind in types.chunks_exact(2) {
-            out.extend_from_slice(kind);
-            if named {
-                put_lenenc(out, 0);
-            }
-        }
-    });
-}
-
-/// The kind of answer to an execution, by its first packet.
-fn kind_of(packet: &[u8]) -> Kind {
-    match Answer::to(packet.get(HEADER_BYTES..).unwrap_or_default()) {
-        Answer::Packets(kind) => kind,
-        Answer::None => Kind::Execute,
     }
 }

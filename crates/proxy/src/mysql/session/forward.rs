@@ -6,8 +6,9 @@
 use std::io;
 use std::task::Poll;
 
+use freshet_wire::mysql::ok::OK_MARK;
 use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
-use freshet_wire::mysql::response::{Done, Kind, Response, Step};
+use freshet_wire::mysql::response::{Done, Kind, Response, Scanned, Step};
 
 use tokio::time::timeout;
 
@@ -30,22 +31,35 @@ pub(crate) enum To<'a> {
     },
     /// Return it to Freshet.
     Own(&'a mut Vec<u8>),
+    /// Return the payload of its error, if it is one, to Freshet.
+    Error(&'a mut Vec<u8>),
     /// Drop it.
     Nobody,
+}
+
+/// Puts the number of a statement into the first packet of an answer to COM_STMT_PREPARE, unless it is an error.
+fn put_given(packet: &mut [u8], number: u32) {
+    if let Some([OK_MARK, place @ ..]) = packet.get_mut(HEADER_BYTES..HEADER_BYTES + 5) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
 }
 
 impl Session {
     /// Sends a command that is at the start of the client's input, with all its packets.
     pub(crate) async fn send_command(&mut self, command: Command) -> Result<(), SessionError> {
-        if let Some(rewritten) = self.at_hand.rewritten.take() {
-            self.server.put(&rewritten);
-            self.client.input.consume(command.header.packet_bytes());
-            return Ok(());
+        if let Some((rewritten, replaced)) = self.at_hand.rewritten.take() {
+            if self.at_hand.refused.is_none() {
+                self.server.put(&rewritten);
+            }
+            self.client.input.consume(replaced);
+            return self.send_bytes(command.header.packet_bytes().saturating_sub(replaced)).await;
         }
         self.server.answer_from = command.header.sequence.wrapping_add(1);
         if command.whole && !command.header.continues() {
             let bytes = self.client.input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
-            self.server.put(bytes);
+            if self.at_hand.refused.is_none() {
+                self.server.put(bytes);
+            }
             if let Some(reading) = &mut self.at_hand.reading {
                 reading.packet(bytes);
             }
@@ -82,7 +96,7 @@ impl Session {
             let bytes = self.client.input.bytes();
             let bytes = bytes.get(..rest).unwrap_or(bytes);
             let count = bytes.len();
-            if !self.server.is_deaf() {
+            if !self.server.is_deaf() && self.at_hand.refused.is_none() {
                 self.server.put(bytes);
             }
             if let Some(reading) = &mut self.at_hand.reading {
@@ -123,6 +137,11 @@ impl Session {
         self.settle_source().await?;
         let last_words = std::mem::take(&mut self.server.last_words);
         let refusal = self.settle_owed().await?;
+        if matches!(to, To::Client { .. })
+            && let Some(error) = self.at_hand.refused.take()
+        {
+            return Ok(self.answer_refused(&error));
+        }
         self.begin_time_limit();
         let done = self.follow(kind, to).await;
         self.end_time_limit().await;
@@ -148,20 +167,21 @@ impl Session {
                     if let Some(counting) = &mut self.at_hand.counting {
                         counting.keep(bytes);
                     }
-                    let shown = self.before_interruption(&scanned.step, scanned.consumed);
-                    self.put_shown(shown, &scanned.changes);
-                    if shown < scanned.consumed {
-                        self.put_interruption(shown);
-                    }
+                    self.put_part(&scanned);
                 }
                 To::Own(all) if all.len() + bytes.len() > OWN_ANSWER_BYTES_MAX => return Err(SessionError::OwnAnswer),
                 To::Own(all) => all.extend_from_slice(bytes),
-                To::Nobody => {}
+                To::Error(_) | To::Nobody => {}
             }
             match scanned.step {
                 Step::Done(done) => {
                     if !matches!(to, To::Client { .. }) && self.server.pooling.is_some() {
                         self.answer.warned |= done.error.is_some() || done.warnings > 0;
+                    }
+                    if let To::Error(error) = &mut to
+                        && done.error.is_some()
+                    {
+                        error.extend_from_slice(self.server.received().get(done.last.clone()).unwrap_or_default());
                     }
                     self.server.answer_ends(&done);
                     self.server.consume(scanned.consumed);
@@ -197,6 +217,19 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// Adds a part of an answer to the client's output.
+    fn put_part(&mut self, scanned: &Scanned) {
+        let shown = self.before_interruption(&scanned.step, scanned.consumed);
+        let at = self.client.output.buffer().len();
+        self.put_shown(shown, &scanned.changes);
+        if let Some(number) = self.at_hand.number.take_if(|_| shown > 0) {
+            put_given(self.client.output.buffer().get_mut(at..).unwrap_or_default(), number);
+        }
+        if shown < scanned.consumed {
+            self.put_interruption(shown);
         }
     }
 

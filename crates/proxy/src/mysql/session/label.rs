@@ -24,6 +24,14 @@ const VARIABLES: &[&str] = &[
 /// Those that, set by `@@name`, are set for the next transaction only.
 const OF_TRANSACTIONS: [&str; 4] = ["transaction_isolation", "tx_isolation", "transaction_read_only", "tx_read_only"];
 
+/// Those of them on which the meaning of a text does not depend, nor what is computed of it when it is prepared.
+#[rustfmt::skip]
+const WITHOUT_MEANING: &[&str] = &[
+    "autocommit", "foreign_key_checks", "innodb_lock_wait_timeout", "interactive_timeout", "join_buffer_size", "lock_wait_timeout",
+    "max_execution_time", "max_heap_table_size", "max_statement_time", "net_read_timeout", "net_write_timeout", "sort_buffer_size",
+    "sql_notes", "sql_warnings", "tmp_table_size", "transaction_isolation", "transaction_read_only", "unique_checks", "wait_timeout",
+];
+
 /// A SET that can be sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
@@ -64,6 +72,26 @@ impl Label {
         }
     }
 
+    /// All on which the meaning of a text may depend, with the default database.
+    pub(crate) fn meaning(&self, database: Option<&str>) -> Arc<[u8]> {
+        let mut key = vec![u8::from(self.was_reset), u8::from(database.is_some())];
+        let database = database.unwrap_or_default().as_bytes();
+        let entries = self.entries.iter().filter(|entry| has_meaning(&entry.variables)).map(|entry| &*entry.text);
+        for text in std::iter::once(database).chain(entries) {
+            key.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            key.extend_from_slice(text);
+        }
+        key.into()
+    }
+
+    /// Whether this SET, sent again, changes nothing.
+    pub(crate) fn has(&self, text: &[u8]) -> bool {
+        let Some(at) = self.entries.iter().position(|entry| &*entry.text == text) else { return false };
+        let (Some(own), Some(later)) = (self.entries.get(at), self.entries.get(at + 1..)) else { return false };
+        let sets_others = |entry: &Entry| entry.variables.iter().all(|name| !own.variables.contains(name));
+        !text.contains(&b'"') && later.iter().all(sets_others)
+    }
+
     /// A SET has succeeded. `normalized`: without its constants. False: the label cannot say what it has set.
     pub(crate) fn set(&mut self, normalized: &str, text: &[u8]) -> bool {
         let normalized = normalized.to_ascii_lowercase();
@@ -74,6 +102,9 @@ impl Label {
         if !text.is_ascii() || text.contains(&b'\\') || depends_on_modes || text.len() > BYTES_MAX {
             return false;
         }
+        if self.has(text) {
+            return true;
+        }
         self.entries.retain(|entry| !entry.variables.iter().all(|name| variables.contains(name)));
         let has_room = self.entries.len() < ENTRIES_MAX;
         if has_room {
@@ -81,6 +112,45 @@ impl Label {
         }
         has_room
     }
+}
+
+fn has_meaning(variables: &[Box<str>]) -> bool {
+    variables.iter().any(|name| !WITHOUT_MEANING.contains(&&**name))
+}
+
+/// Whether a SET may change the meaning of texts.
+pub(crate) fn may_set_meaning(normalized: &str) -> bool {
+    let normalized = normalized.to_ascii_lowercase();
+    if normalized.split_ascii_whitespace().nth(1) == Some("transaction") {
+        return false;
+    }
+    variables(&normalized).is_none_or(|variables| has_meaning(&variables))
+}
+
+/// Whether a SET sets variables to constants, so that a label can say it.
+pub(crate) fn sets_constants(normalized: &str) -> bool {
+    variables(&normalized.to_ascii_lowercase()).is_some()
+}
+
+/// Whether a SET sets nothing but user variables.
+pub(crate) fn sets_user_variables(normalized: &str) -> bool {
+    let is_unclear = normalized.contains([';', '`', '#', '"', '\''])
+        || ["/*", "--"].into_iter().any(|mark| normalized.contains(mark));
+    let Some((word, rest)) = normalized.trim_start().split_at_checked(3).filter(|_| !is_unclear) else { return false };
+    let mut depth = 0_usize;
+    let mut assignments = rest.split(|letter| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    });
+    let is_user_variable = |assignment: &str| {
+        let name = assignment.trim_start();
+        name.starts_with('@') && !name.starts_with("@@")
+    };
+    word.eq_ignore_ascii_case("set") && assignments.all(is_user_variable)
 }
 
 /// The variables that a SET of constants sets; None if it is anything else.
@@ -184,6 +254,35 @@ mod tests {
             let found = variables(text).map(|names| names.join(" "));
             assert_eq!(found.as_deref(), names, "{text}");
         }
+    }
+
+    #[test]
+    fn user_variables_alone() {
+        for (text, alone) in [
+            ("SET @a = $1", true),
+            ("set@a:=$1, @b = coalesce(@a, $2)", true),
+            ("SET @a = (SELECT $1, $2)", true),
+            ("SET @a = $1, sql_mode = $2", false),
+            ("SET @@sql_mode = $1", false),
+            ("SET @a = if($1, $2), time_zone = $3", false),
+            ("SET @`a)` = $1, sql_mode = $2", false),
+            ("SET sql_mode = @a", false),
+            ("SET", false),
+        ] {
+            assert_eq!(sets_user_variables(text), alone, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_same_again_changes_nothing() {
+        let mut label = Label::default();
+        label.set("SET NAMES latin1", b"SET NAMES latin1");
+        label.set("SET sql_mode = $1", b"SET sql_mode = ''");
+        let before = label.clone();
+        assert!(label.has(b"SET NAMES latin1") && label.set("SET NAMES latin1", b"SET NAMES latin1"));
+        assert_eq!(label, before);
+        label.set("SET character_set_client = latin1", b"SET character_set_client = latin1");
+        assert!(!label.has(b"SET NAMES latin1"));
     }
 
     #[test]

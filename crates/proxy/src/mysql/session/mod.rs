@@ -12,7 +12,7 @@
 //! | ask | `settings`, `source`, `counters` | Freshet's own questions: for the context; for the text that PREPARE reads; for what unknown code has done |
 //! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
-//! | share connections | `pooling`, `check_out`, `state_left`, `killing` | in transaction mode: gives the server connection back at rest, and takes one again |
+//! | share connections | `pooling`, `check_out`, `state_left`, `own_statements`, `killing` | in transaction mode: gives the server connection back at rest, and takes one again |
 //! | after | `after`, `track`, `temporaries`, `waiting` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::session::commit_wait`]) |
 //!
 //! Its parts, which know nothing of the session:
@@ -44,14 +44,17 @@ pub(crate) mod diagnostics;
 mod execute;
 mod execution;
 mod forward;
+mod held;
 mod idle;
 mod killing;
 mod known;
 mod label;
 mod mark;
+mod message;
 mod moving;
 mod named;
 mod observe;
+mod own_statements;
 mod pin;
 mod polled;
 pub(crate) mod pooling;
@@ -67,6 +70,7 @@ mod source;
 mod state_left;
 mod temporaries;
 mod text;
+mod there;
 mod time_limit;
 pub(crate) mod track;
 mod transaction;

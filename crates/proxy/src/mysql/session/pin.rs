@@ -7,7 +7,12 @@ use crate::statement::registry::StateLeft;
 pub(crate) enum Pin {
     /// A transaction, or characteristics of the next one.
     Transaction,
+    /// It stays where it was prepared, or was prepared under other settings than the session has now.
     PreparedStatement,
+    /// Its rows are fetched from the connection.
+    Cursor,
+    /// Pieces of parameters that were sent ahead of the execution.
+    LongData,
     TemporaryTable,
     LockedTables,
     /// An error or warnings, for SHOW WARNINGS.
@@ -42,6 +47,8 @@ impl Pin {
         match self {
             Self::Transaction => "transaction",
             Self::PreparedStatement => "prepared_statement",
+            Self::Cursor => "cursor",
+            Self::LongData => "long_data",
             Self::TemporaryTable => "temporary_table",
             Self::LockedTables => "locked_tables",
             Self::Warnings => "warnings",
@@ -95,6 +102,12 @@ impl Lasting {
         if let Some(pin) = Pin::left(state) {
             self.add(pin);
         }
+    }
+
+    /// One of them may be settings that are not in the label.
+    pub(super) fn may_have_set(self) -> bool {
+        use Pin::{Database, NamedStatement, Setting, StoredCode, Unknown};
+        [Setting, NamedStatement, StoredCode, Database, Unknown].into_iter().any(|pin| self.has(pin))
     }
 
     fn has(self, pin: Pin) -> bool {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | settings by SET with constants, the default database, COM_RESET_CONNECTION | sessions with the same share connections, and a new connection is brought into that state ([`super::label`]) |
 //! | FOUND_ROWS(), ROW_COUNT() of 0 or -1 | made again before a statement that may ask, as behind a hit ([`super::diagnostics`]) |
+//! | prepared statements of the binary protocol | prepared again on the next one when they are needed ([`super::own_statements`]) |
 //! | LAST_INSERT_ID() | asked for before the connection is given back, and set on the next one in the same network packet as the next command |
 //! | all other state | a pin |
 //!
@@ -65,6 +66,8 @@ pub(crate) struct Pooling {
     pub(super) wrote_here: bool,
     /// The answer to a statement that sets LAST_INSERT_ID() is due.
     pub(super) sets_insert_id: bool,
+    /// The most prepared statements that stay on a connection; 0: the session's are not shared.
+    prepared_max: usize,
     /// The pin that was noted last.
     pinned: Option<&'static str>,
 }
@@ -109,6 +112,7 @@ impl Pooling {
             insert_id: Some(0),
             wrote_here: false,
             sets_insert_id: false,
+            prepared_max: shared.settings.pool.prepared_max,
             pinned: None,
         };
         (connection, pooling)
@@ -128,9 +132,24 @@ impl Pooling {
         self.mode.shares()
     }
 
-    /// The connection stays with the session, which may be another user's.
+    /// Whether the session's prepared statements keep no connection.
+    pub(super) fn shares_statements(&self) -> bool {
+        self.shares() && self.prepared_max > 0
+    }
+
+    /// Whether its settings may be others than those of its label.
+    pub(super) fn has_doubts(&self) -> bool {
+        self.lasting.may_have_set() || !self.unjudged.is_empty()
+    }
+
+    /// The connection stays with the session until it is reset.
     pub(crate) fn keep(&mut self) {
         self.lasting.add(Pin::Unknown);
+    }
+
+    /// The connection is another user's from now on, so it is never given back.
+    pub(super) fn stop_sharing(&mut self) {
+        self.mode = PoolMode::Session;
     }
 
     pub(super) fn regroup(&mut self) {
@@ -153,9 +172,14 @@ impl Session {
 
     /// A command has been handled: gives the connection back if nothing of the session lives there.
     pub(super) async fn rest(&mut self) -> Result<(), SessionError> {
+        if !self.server.is_connected() {
+            return Ok(());
+        }
+        // The command may have had no answer.
+        self.settle_insert_id().await?;
         let Some(pooling) = self.server.pooling.as_ref().filter(|pooling| pooling.shares()) else { return Ok(()) };
         let refuses_blocks = pooling.mode == PoolMode::Statement;
-        if !self.server.is_connected() || self.client.output.is_high() {
+        if self.client.output.is_high() {
             return Ok(());
         }
         if refuses_blocks && (self.status.has(Status::IN_TRANS) || self.transaction.is_within_block()) {
@@ -169,6 +193,7 @@ impl Session {
         if pin.is_some() {
             return Ok(());
         }
+        self.leave_statements();
         if !self.clear_warnings().await? {
             return Ok(());
         }
@@ -180,7 +205,7 @@ impl Session {
         Ok(())
     }
 
-    fn note_pin(&mut self, reason: Option<&'static str>) {
+    pub(super) fn note_pin(&mut self, reason: Option<&'static str>) {
         if let Some(pooling) = &mut self.server.pooling
             && pooling.pinned != reason
         {
@@ -210,7 +235,8 @@ impl Session {
         if is_open || self.transaction.is_within_block() || self.server.settings.one_shot {
             return Some(Pin::Transaction);
         }
-        if !self.server.prepareds.are_none() || self.replay.has_closed() {
+        let are_shared = self.server.shares_statements();
+        if !are_shared && (!self.server.prepareds.are_none() || self.replay.has_closed()) {
             return Some(Pin::PreparedStatement);
         }
         if self.server.pooling.as_ref().is_some_and(|pooling| !pooling.unjudged.is_empty()) {
@@ -241,12 +267,12 @@ impl Session {
         match () {
             () if is_warned => Some(Pin::Warnings),
             () if row_count == RowCount::Other && !behind_hit => Some(Pin::RowCount),
-            () => None,
+            () => self.pin_of_statements(),
         }
     }
 
     /// The default database, if there is one; an error if that is not known.
-    fn default_database(&self) -> Result<Option<Arc<str>>, Pin> {
+    pub(super) fn default_database(&self) -> Result<Option<Arc<str>>, Pin> {
         let settings = &self.server.settings;
         if let Some(name) = settings.schemas.first() {
             return Ok(Some(name.clone()));

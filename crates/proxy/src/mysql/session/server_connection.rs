@@ -17,6 +17,7 @@ use crate::mysql::session::pooling::Pooling;
 use crate::mysql::session::prepared::Prepareds;
 use crate::mysql::session::settings::{Settings, put_query};
 use crate::mysql::session::temporaries::Temporaries;
+use crate::mysql::session::there::PreparedThere;
 use crate::peer::Peer;
 use crate::rules::Who;
 use crate::server::sessions::Link;
@@ -35,7 +36,7 @@ pub(super) struct ServerSide {
     pub(super) link: Arc<Link>,
     /// Those of `about.capabilities` on which the form of answers depends.
     pub(super) shaping: u8,
-    /// The statements that are prepared there.
+    /// The prepared statements of the client.
     pub(super) prepareds: Prepareds,
     /// The settings in force there.
     pub(super) settings: Settings,
@@ -71,7 +72,7 @@ impl ServerSide {
         self.connection.as_mut().map(|connection| &mut connection.peer)
     }
 
-    /// The connection is another user's now, and stays with the session.
+    /// The connection stays with the session until it is reset.
     pub(super) fn keep_connection(&mut self) {
         if let Some(pooling) = &mut self.pooling {
             pooling.keep();
@@ -86,6 +87,11 @@ impl ServerSide {
         connection.earlier_received += received;
         connection.facts.counted = self.settings.temporaries.take_counted();
         Some(connection)
+    }
+
+    /// Whether the numbers of its prepared statements are the session's own.
+    pub(super) fn shares_statements(&self) -> bool {
+        self.pooling.as_ref().is_some_and(|pooling| pooling.shares_statements())
     }
 
     /// Whether the session has a connection.
@@ -226,6 +232,9 @@ impl ServerSide {
         self.settings.temporaries = Temporaries::since(self.consumed());
         self.set_tracking(Tracking::default());
         self.prepareds.clear();
+        if let Some(connection) = &mut self.connection {
+            connection.prepared = PreparedThere::default();
+        }
         if let Some(pooling) = &mut self.pooling {
             pooling.begin_anew();
         }

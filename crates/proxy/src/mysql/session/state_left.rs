@@ -7,6 +7,7 @@ use freshet_sql::Code;
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::response::Done;
 
+use crate::mysql::session::label::sets_user_variables;
 use crate::mysql::session::mark::Mark;
 use crate::mysql::session::pin::Pin;
 use crate::mysql::session::pooling::Pooling;
@@ -88,11 +89,11 @@ impl Pooling {
             // It is for the next transaction.
             StateLeft::Setting if second == "transaction" => {}
             StateLeft::Setting if failed && !text.contains(',') => {}
-            StateLeft::Setting if !failed && self.label.set(text, statement.text()) => self.regroup(),
-            StateLeft::Setting => {
-                let names = text.replace("@@", "");
-                self.lasting.add(if names.contains('@') { Pin::UserVariable } else { Pin::Setting });
+            StateLeft::Setting if !failed && statement.own_params == 0 && self.label.set(text, statement.text()) => {
+                self.regroup();
             }
+            StateLeft::Setting if sets_user_variables(text) => self.lasting.add(Pin::UserVariable),
+            StateLeft::Setting => self.lasting.add(Pin::Setting),
             StateLeft::NoNamedLocks if !failed => self.lasting.remove(Pin::NamedLock),
             StateLeft::Xa if !failed && ["commit", "rollback"].contains(&second.as_str()) => {
                 self.lasting.remove(Pin::Xa);

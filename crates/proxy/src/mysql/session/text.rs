@@ -88,6 +88,7 @@ impl Session {
     async fn query_long(&mut self, command: Command) -> Result<(), SessionError> {
         self.connect().await?;
         self.note_passed(None, &Reason::TooLong);
+        self.hold_statements_before_code(None).await?;
         self.replay_hit(&[]).await?;
         self.client.receive_at_least(HEADER_BYTES + HEAD_BYTES).await?;
         let bytes = self.client.input.bytes();
@@ -262,8 +263,9 @@ impl Session {
         let mut statement = match self.statement(text) {
             Ok(statement) => statement,
             Err(reason) => {
-                self.replay_now().await?;
                 let unread = self.unread(text);
+                self.hold_statements_before_code(Some(&unread)).await?;
+                self.replay_now().await?;
                 let writes = unread.single().is_some_and(|word| ROW_WRITES.contains(&word));
                 self.at_hand.unread = Some(unread);
                 return Ok(Decided::pass(None, if writes { Reason::NotSelect } else { reason }));
@@ -363,7 +365,8 @@ impl Session {
     /// its own.
     pub(crate) async fn find_again(&mut self, execution: Execution<'_>, packet: &[u8], kind: Kind) -> bool {
         let Allowed::Cache(context) = self.allowed() else { return false };
-        matches!(self.find(context, execution, packet, kind).await, Decision::Hit(()))
+        let is_refused = self.at_hand.refused.is_some();
+        !is_refused && matches!(self.find(context, execution, packet, kind).await, Decision::Hit(()))
     }
 
     /// The statement is sent to the server: decides whether its answer is cached.
@@ -378,6 +381,7 @@ impl Session {
         if is_answered || self.refuse_last_gtid(&statement) {
             return Ok(Decided::hit());
         }
+        self.hold_statements_before(&statement).await?;
         self.transaction.sure_by = self.takes_snapshot_surely(&statement, execution.1);
         let template = &statement.query.template;
         if template.reads_diagnostics() {

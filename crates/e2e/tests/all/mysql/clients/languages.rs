@@ -13,6 +13,9 @@ on_both_at_length!(
     sqlalchemy_mysqlclient,
     node_mysql2,
     go_sql_driver,
+    go_sql_driver_among_others,
+    node_mysql2_among_others,
+    java_connector_among_others,
     java_connector,
     java_mariadb_connector,
     php_mysqli_and_pdo,
@@ -54,6 +57,25 @@ fn go_sql_driver(kind: Kind) -> Result<()> {
     let installed = &["test", "-e", "go/installed"];
     let command = &["go", "-C", "go", "run", "./mysql", "{url}"];
     Session { installed, command, hits: 40, compared: ALL }.same(kind, SCHEMA)
+}
+
+/// Its session shares connections with others, which prepare statements, too: go-sql-driver prepares all that has parameters.
+fn go_sql_driver_among_others(kind: Kind) -> Result<()> {
+    let command = &["go", "-C", "go", "run", "./mysql", "{url}"];
+    Session { installed: &["test", "-e", "go/installed"], command, hits: 40, compared: ALL }
+        .same_among_others(kind, SCHEMA)
+}
+
+fn node_mysql2_among_others(kind: Kind) -> Result<()> {
+    let installed = &["test", "-e", "node/node_modules/mysql2"];
+    let command = &["node", "node/mysql2.js", "{url}"];
+    Session { installed, command, hits: 20, compared: ALL }.same_among_others(kind, SCHEMA)
+}
+
+fn java_connector_among_others(kind: Kind) -> Result<()> {
+    let installed = ["sh", "-c", "ls java/lib/mysql-connector-j-*"];
+    let command = ["java", "java/MysqlJdbc.java", "mysql", "{url}"];
+    Session { installed: &installed, command: &command, hits: 20, compared: ALL }.same_among_others(kind, SCHEMA)
 }
 
 fn java(kind: Kind, scheme: &str, jar: &str) -> Result<()> {

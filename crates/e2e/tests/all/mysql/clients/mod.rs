@@ -10,11 +10,14 @@ mod programs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use crate::mysql::support::packets::{self, Value};
 use crate::mysql::support::{Database, Kind, Pair};
+use crate::support::{PATIENCE, rest_of};
 
 /// The data of these sessions. Created again for each run, so that all of them begin with the same data.
 const SCHEMA: &str = "
@@ -113,6 +116,27 @@ impl Session<'_> {
         self.same_over(&Pair::new(kind, schema)?, schema, pieces)
     }
 
+    /// The same where it shares a few connections with other sessions, which read all the time.
+    fn same_among_others(&self, kind: Kind, schema: &str) -> Result<()> {
+        if !self.is_installed() {
+            return crate::clients::left_out(&format!("{:?}", self.command));
+        }
+        let pair = Pair::sharing(kind, schema, 4)?;
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (0..3)
+                .map(|at| {
+                    let (pair, is_over) = (&pair, &is_over);
+                    scope.spawn(move || read_until(pair, at, is_over))
+                })
+                .collect();
+            let same = self.same_over(&pair, schema, &[]);
+            is_over.store(true, Ordering::Relaxed);
+            others.into_iter().try_for_each(|other| other.join().expect("no panic"))?;
+            same
+        })
+    }
+
     /// The same over a pair whose schema is new.
     fn same_over(&self, pair: &Pair, schema: &str, pieces: &[&str]) -> Result<()> {
         let direct = self.run(&pair.database, pair.database.address())?;
@@ -137,6 +161,27 @@ impl Session<'_> {
             ensure!(Instant::now() < deadline, "{seen} hits in the last run, not {}; none of {missed:?}", self.hits);
         }
     }
+}
+
+/// Another session: statements with the numbers of all others, in blocks and outside.
+fn read_until(pair: &Pair, at: usize, is_over: &AtomicBool) -> Result<()> {
+    let mut client = pair.connect()?;
+    let own = client.prepare(&format!("SELECT {at}, n.k FROM (SELECT 1 AS k UNION SELECT 2) n WHERE n.k <= ?"))?;
+    for round in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let more = client.prepare(&format!("SELECT ?, {round}"))?;
+        client.run("BEGIN")?;
+        let answer = client.execute(own, &[Value::Integer(1)])?;
+        client.run("COMMIT")?;
+        ensure!(answer.error().is_none() && answer.rows().len() == 1, "{:?}", answer.error());
+        let answer = client.execute(more, &[Value::Text("x")])?;
+        ensure!(answer.error().is_none() && answer.rows().len() == 1, "{:?}", answer.error());
+        client.send(&packets::close(more.id))?;
+        rest_of(pair.freshet.http, PATIENCE)?;
+    }
+    Ok(())
 }
 
 /// Those of these pieces that are in no statement that was served from the cache.

@@ -27,6 +27,14 @@ impl Pair {
         Self::over(Database::shared(kind)?, schema, SESSION_MODE)
     }
 
+    /// The same, where sessions share this number of connections.
+    pub(crate) fn sharing(kind: Kind, schema: &str, size: usize) -> Result<Self> {
+        let database = Database::shared(kind)?;
+        let users = users_file(&database)?;
+        let size = size.to_string();
+        Self::over(database, schema, &["--users", &users, "--pool", "transaction", "--default-pool-size", &size])
+    }
+
     /// The same over any database, with options for `freshet serve`.
     pub(crate) fn over(database: Database, schema: &str, options: &[&str]) -> Result<Self> {
         if !schema.is_empty() {
@@ -39,6 +47,11 @@ impl Pair {
         let freshet = Freshet::start_unready(database.address(), &database.url(), &options)?;
         freshet.wait_ready()?;
         Ok(Self { freshet, database })
+    }
+
+    /// Whether its sessions share connections, like those of all tests.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.freshet.is_there() && is_pooled()
     }
 
     /// The address of Freshet.
@@ -126,11 +139,16 @@ fn pool_of(database: &Database) -> Result<Option<String>> {
     if !is_pooled() {
         return Ok(None);
     }
+    users_file(database).map(Some)
+}
+
+/// The path of a users file with the account of the tests.
+fn users_file(database: &Database) -> Result<String> {
     let login = database.login();
     let path = std::env::temp_dir().join(format!("freshet-users-{}-{}", std::process::id(), database.name));
     std::fs::write(&path, format!("\"{}\" \"{}\"\n", login.user, login.password))?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(Some(path.display().to_string()))
+    Ok(path.display().to_string())
 }
 
 fn transcript(

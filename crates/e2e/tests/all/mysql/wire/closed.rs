@@ -140,7 +140,10 @@ fn the_last_statement(kind: Kind) -> Result<()> {
             c.command(&packets::execute(LAST, &[Value::Int(4)]))?;
             c.send(&packets::close(closed.id))?;
             c.command(&packets::execute(LAST, &[Value::Int(4)]))?;
-            c.query("SHOW WARNINGS")?;
+            if !pair.is_shared() {
+                // Where sessions share connections, the server's last statement may be another session's: it is told another number.
+                c.query("SHOW WARNINGS")?;
+            }
             c.expect_silence()
         })
         .context(sql)?;
@@ -181,7 +184,9 @@ fn few_statements(kind: Kind) -> Result<()> {
         let closed = c.query("SHOW SESSION STATUS LIKE 'Com_stmt_close'")?.rows();
         let closed = closed.first().and_then(|row| row.get(1).cloned().flatten()).unwrap_or_default();
         let open = all - closed.parse::<i32>()?;
-        ensure!((0..=2).contains(&open), "{open} of {all} are open");
+        // Where sessions share connections, two of each text stay prepared: one that was executed, and one that was not, since there was a hit.
+        let most = if pair.is_shared() { 6 } else { 2 };
+        ensure!((0..=most).contains(&open), "{open} of {all} are open");
         c.run("COMMIT")?;
     }
     Ok(())

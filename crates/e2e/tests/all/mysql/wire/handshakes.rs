@@ -24,7 +24,11 @@ on_both!(
 
 fn the_same_offer(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
-    let direct = RawClient::open(pair.database.address())?.handshake;
+    let mut direct = RawClient::open(pair.database.address())?.handshake;
+    if pair.is_shared() && kind == Kind::Mariadb {
+        // Sessions that share prepared statements have no cached column definitions.
+        direct.reserved[6] &= !(1 << 4);
+    }
     let through = RawClient::open(pair.address())?.handshake;
     ensure!(direct.comparable() == through.comparable(), "\n direct:  {direct:?}\n through: {through:?}");
     ensure!(through.nonce.len() == 20 && through.nonce != direct.nonce, "{through:?}");

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 
 use super::stage::{READ, Stage};
-use crate::mysql::support::packets::{self, Value};
+use crate::mysql::support::packets;
 use crate::mysql::support::{Kind, on_both};
 
-on_both!(what_holds_a_connection, what_holds_none, prepared_statements, after_a_reset);
+on_both!(what_holds_a_connection, what_holds_none, after_a_reset, after_a_change_of_user);
 
 /// The name of what holds a session; statements behind which it does; statements that end that.
 const HOLDING: &[(&str, &str, &str)] = &[
@@ -93,21 +93,6 @@ fn what_holds_none(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// A prepared statement holds the connection until it is closed.
-fn prepared_statements(kind: Kind) -> Result<()> {
-    let stage = Stage::start(kind, 1)?;
-    let mut client = stage.connect()?;
-    let statement = client.prepare("SELECT n FROM line WHERE id = ?")?;
-    ensure!(!stage.is_free()?);
-    client.execute(statement, &[Value::Int(1)])?;
-    ensure!(!stage.is_free()?);
-    client.send(&packets::close(statement.id))?;
-    // It has no answer.
-    ensure!(client.value("SELECT COUNT(*) FROM item")? == "3");
-    ensure!(stage.is_free()?);
-    Ok(())
-}
-
 /// COM_RESET_CONNECTION ends what holds a session, and its settings.
 fn after_a_reset(kind: Kind) -> Result<()> {
     let stage = Stage::start(kind, 1)?;
@@ -121,5 +106,19 @@ fn after_a_reset(kind: Kind) -> Result<()> {
     ensure!(!reset.contains("+03:00") && !plain.contains("+03:00"), "{reset}, {plain}");
     ensure!(a.value(ask)? == reset && b.value(ask)? == plain);
     ensure!(stage.is_free()?);
+    Ok(())
+}
+
+/// The connection of a session that has become another user's is nobody else's, whatever resets it.
+fn after_a_change_of_user(kind: Kind) -> Result<()> {
+    let stage = Stage::start(kind, 2)?;
+    let (mut a, mut b) = (stage.connect()?, stage.connect()?);
+    let changed = a.change_user(stage.pair.login())?;
+    ensure!(changed.payload.first() == Some(&0), "{changed:?}");
+    for _ in 0..2 {
+        ensure!(a.value("SELECT CURRENT_USER()")?.starts_with("root@"));
+        a.command(&packets::reset_connection())?;
+        ensure!(b.value("SELECT CURRENT_USER()")?.starts_with(&stage.user));
+    }
     Ok(())
 }

@@ -90,10 +90,33 @@ impl Random {
 /// What a session has heard, and what it has sent: each with the number of packets that it had heard before.
 type Heard = (Vec<Packet>, Vec<(usize, String)>);
 
-/// A session, and its statement of the binary protocol.
+/// Texts with one parameter, which mean another thing with other settings or another default database. `{i}`: the session.
+const PREPARED: &[&str] = &[
+    "SELECT n FROM own{i} WHERE id = ?",
+    "SELECT \"name\", @@sql_mode FROM item WHERE id = ?",
+    "SELECT name FROM item WHERE id = ?",
+    "SELECT name FROM item WHERE name <> ? ORDER BY id",
+    "SELECT CONCAT(?, id), UUID() IS NULL FROM item",
+    "SELECT name, UUID() IS NULL FROM item WHERE id = ?",
+    "INSERT INTO own{i} (n) VALUES (?)",
+    "UPDATE own{i} SET n = n + 1 WHERE id <= ?",
+    "SELECT id FROM item WHERE id <= ?",
+];
+const PREPARED_MAX: usize = 4;
+
+/// A statement of the binary protocol, and whether the types that the server has received last are those of text.
+#[derive(Clone, Copy)]
+struct Prepared {
+    statement: Statement,
+    is_text: Option<bool>,
+    /// Pieces of its parameter were sent.
+    is_long: bool,
+}
+
+/// A session, and its statements of the binary protocol.
 struct Player {
     client: RawClient,
-    prepared: Option<Statement>,
+    prepared: Vec<Prepared>,
     /// See [`Heard`].
     sent: Vec<(usize, String)>,
 }
@@ -101,32 +124,89 @@ struct Player {
 impl Player {
     fn step(&mut self, random: &mut Random, at: usize, texts: &[&str], database: &str) -> Result<()> {
         let k = 1 + random.below(3);
-        let choice = random.below(40);
+        let choice = random.below(44);
         let heard = self.client.heard.len();
         self.sent.push((heard, format!("command {choice}")));
         match choice {
             0 => drop(self.client.command(&packets::ping())?),
             1 => {
-                self.prepared = None;
+                self.prepared.clear();
                 self.client.command(&packets::reset_connection())?;
             }
             2 => drop(self.client.command(&packets::init_db(database))?),
             3 => drop(self.client.command(&packets::init_db("information_schema"))?),
-            4 | 5 => match self.prepared.take() {
-                None => self.prepared = self.client.try_prepare(&format!("SELECT n FROM own{at} WHERE id = ?"))?,
-                Some(statement) => self.client.send(&packets::close(statement.id))?,
-            },
-            6 | 7 => {
-                if let Some(statement) = self.prepared {
-                    self.client.execute(statement, &[Value::Integer(i64::try_from(k)?)])?;
-                }
-            }
+            4..8 => self.prepare(random, at)?,
+            8..16 => self.execute(random, k)?,
             _ => {
                 let text = texts[random.below(texts.len())];
                 let text = text.replace("{k}", &k.to_string()).replace("{i}", &at.to_string());
                 self.sent.push((heard, text.clone()));
                 self.client.query(&text)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Prepares a statement, or closes one.
+    fn prepare(&mut self, random: &mut Random, at: usize) -> Result<()> {
+        if self.prepared.len() == PREPARED_MAX || !self.prepared.is_empty() && random.below(3) == 0 {
+            let closed = self.prepared.swap_remove(random.below(self.prepared.len()));
+            self.sent.push((self.client.heard.len(), format!("close {}", closed.statement.id)));
+            return self.client.send(&packets::close(closed.statement.id));
+        }
+        let text = PREPARED[random.below(PREPARED.len())].replace("{i}", &at.to_string());
+        self.sent.push((self.client.heard.len(), format!("prepare {text}")));
+        let made = self.client.try_prepare(&text)?;
+        self.prepared.extend(made.map(|statement| Prepared { statement, is_text: None, is_long: false }));
+        Ok(())
+    }
+
+    /// Executes a statement: with types, or with those that it had; with pieces of its parameter; with a cursor.
+    fn execute(&mut self, random: &mut Random, k: usize) -> Result<()> {
+        if self.prepared.is_empty() {
+            return Ok(());
+        }
+        let at = random.below(self.prepared.len());
+        let (Prepared { statement, is_text, is_long }, text) = (self.prepared[at], k.to_string());
+        let id = statement.id;
+        let number = i64::try_from(k)?;
+        let of = |is_text| if is_text { Value::Text(&text) } else { Value::Integer(number) };
+        let choice = random.below(12);
+        self.sent.push((self.client.heard.len(), format!("execute {id}, {choice}")));
+        let prepared = &mut self.prepared[at];
+        prepared.is_long = false;
+        match choice {
+            0 if !is_long => {
+                prepared.is_long = true;
+                self.client.send(&packets::send_long_data(id, 0, text.as_bytes()))?;
+            }
+            _ if is_long => {
+                prepared.is_text = None;
+                self.client.execute(statement, &[Value::Long])?;
+            }
+            1 => drop(self.client.command(&packets::reset_statement(id))?),
+            2 if statement.columns > 0 => {
+                prepared.is_text = Some(false);
+                let answer = self.client.command(&packets::execute_with(id, 1, &[of(false)], true))?;
+                if answer.error().is_none() {
+                    self.client.fetch(&packets::fetch(id, 1))?;
+                }
+            }
+            3 => drop(self.client.execute(statement, &[Value::Null])?),
+            4..8 if is_text.is_some() => {
+                self.client.command(&packets::execute_with(id, 0, &[of(is_text == Some(true))], false))?;
+            }
+            4 | 5 => {
+                prepared.is_text = Some(true);
+                self.client.execute(statement, &[of(true)])?;
+            }
+            _ => {
+                prepared.is_text = Some(false);
+                self.client.execute(statement, &[of(false)])?;
+            }
+        }
+        if choice == 3 && !is_long {
+            self.prepared[at].is_text = None;
         }
         Ok(())
     }
@@ -152,7 +232,7 @@ fn play(stage: &Stage, address: SocketAddr, texts: &[&str], seed: u64) -> Result
         // In a new session of MariaDB, FOUND_ROWS() is what an earlier session has left.
         client.query("SELECT id FROM item")?;
         client.heard.clear();
-        Ok(Player { client, prepared: None, sent: Vec::new() })
+        Ok(Player { client, prepared: Vec::new(), sent: Vec::new() })
     };
     let mut players = (0..SESSIONS).map(connect).collect::<Result<Vec<_>>>()?;
     for _ in 0..STEPS {

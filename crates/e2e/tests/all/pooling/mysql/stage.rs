@@ -59,7 +59,8 @@ impl Stage {
         database.run(&format!("CREATE USER {user}@'%' {identified}"))?;
         database.run(&format!("GRANT ALL ON {}.* TO {user}@'%'", database.name))?;
         let file = std::env::temp_dir().join(format!("freshet-pool-{}-{kind:?}-{user}", std::process::id()));
-        std::fs::write(&file, format!("\"{user}\" \"secret\"\n"))?;
+        let root = database.login();
+        std::fs::write(&file, format!("\"{user}\" \"secret\"\n\"{}\" \"{}\"\n", root.user, root.password))?;
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
         let users = file.display().to_string();
         let options = [&["--users", &users, "--pool", "transaction", "--admin-users", &user], options].concat();
