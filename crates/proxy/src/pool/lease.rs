@@ -66,6 +66,13 @@ impl<C> Lease<C> {
         }
     }
 
+    /// There is no connection for now: nobody waits for its end.
+    pub(crate) fn forget(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.terms.generation = Generation::default();
+        }
+    }
+
     /// The connection is now like those of this group.
     pub(crate) fn regroup(&mut self, group: Group) {
         if let Some(inner) = &mut self.inner {

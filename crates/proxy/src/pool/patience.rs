@@ -7,6 +7,8 @@ use tokio::time::{Instant, sleep};
 /// Between two attempts of a session.
 const RETRY: Duration = Duration::from_millis(200);
 
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Until when a session tries to connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -15,7 +17,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn of(limit: Duration) -> Self {
-        Self { until: Instant::now() + limit }
+        Self { until: Instant::now() + limit.min(LONGEST) }
     }
 
     /// An attempt has failed: returns when the next one is due, with the time that it may take; None: there is none any more.

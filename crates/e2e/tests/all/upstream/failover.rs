@@ -1,5 +1,8 @@
 //! The primary ends, and a standby is promoted: sessions wait for it.
 
+use std::fs;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use freshet_testbed::StopMode;
 
@@ -7,7 +10,7 @@ use super::start::{Home, command};
 use super::{READ, both_hosts, expect_value, replicated, serves};
 use crate::pooling::postgres::operator::all_at_rest;
 use crate::support::frames::query;
-use crate::support::{Freshet, PATIENCE, RawClient, Version, eventually, on_both};
+use crate::support::{Freshet, PATIENCE, RawClient, Version, eventually, on_both, time_passes};
 
 on_both!(writes_wait_for_the_new_primary);
 
@@ -34,6 +37,10 @@ fn writes_wait_for_the_new_primary(version: Version) -> Result<()> {
         ensure!(freshet.log().contains("sessions wait for up to"), "nobody waits");
         Ok(())
     })?;
+    // The old primary comes back as a standby, as Patroni does it: it is no server for them.
+    fs::write(database.server.data_dir().join("standby.signal"), "")?;
+    database.server.start()?;
+    time_passes("sessions try to connect", Duration::from_millis(600));
     ensure!(standby.psql("select pg_promote()")? == "t", "not promoted");
     for client in &mut clients {
         let answer = client.until(b'Z')?;

@@ -26,6 +26,7 @@ impl Session {
     }
 
     async fn check_out(&mut self) -> Result<(), SessionError> {
+        let patience = Patience::of(self.shared.settings.pool.failover_timeout);
         let mut lease = self.lease().await?;
         let mut found = lease.take();
         if let Some(connection) = &mut found
@@ -36,7 +37,7 @@ impl Session {
         let is_new = found.is_none();
         let connection = match found {
             Some(connection) => connection,
-            None => self.open(&mut lease).await?,
+            None => self.open(&mut lease, patience).await?,
         };
         self.take_over(connection, lease);
         if is_new {
@@ -62,11 +63,15 @@ impl Session {
     }
 
     /// A new connection for the lease. While no server takes any, tries again: nothing of the session has been sent.
-    async fn open(&mut self, lease: &mut Lease<ServerConnection>) -> Result<ServerConnection, SessionError> {
+    async fn open(
+        &mut self,
+        lease: &mut Lease<ServerConnection>,
+        mut patience: Patience,
+    ) -> Result<ServerConnection, SessionError> {
         let Some(pooling) = &self.server.pooling else { return Err(SessionError::UpstreamEnded) };
         let (shared, link) = (self.shared.clone(), self.server.link.clone());
         let limit = shared.settings.pool.failover_timeout;
-        let (mut patience, mut most) = (Patience::of(limit), None);
+        let mut most = None;
         loop {
             lease.renew();
             let opening = Box::pin(pooling.account.log_in_again(pooling.database.as_deref(), &shared, most));
@@ -75,7 +80,7 @@ impl Session {
                 Err(refusal) => refusal,
             };
             if refusal.is_absence() {
-                if link.is_paused() {
+                if link.is_paused() && !shared.switches.is_draining() {
                     link.set_parked(true);
                     let resumed = |_: &mut Context<'_>| if link.is_paused() { Poll::Pending } else { Poll::Ready(()) };
                     beside_client(&mut self.client, &link, Box::pin(std::future::poll_fn(resumed))).await?;

@@ -423,7 +423,11 @@ impl Session {
             self.raise_watermark(self.now());
             // In a transaction it may take the snapshot.
             self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
-            let done = self.answer(kind, To::Nobody).await?;
+            let mut error = Vec::new();
+            let done = self.answer(kind, To::Error(&mut error)).await?;
+            if done.error.is_some() {
+                self.note_not_made(error);
+            }
             if done.status.is_some_and(|status| status.has(Status::IN_TRANS)) {
                 self.status = self.status.with(Status::IN_TRANS);
             }

@@ -140,7 +140,9 @@ impl Session {
         if matches!(to, To::Client { .. })
             && let Some(error) = self.at_hand.refused.take()
         {
-            return Ok(self.answer_refused(&error));
+            let done = self.answer_refused(&error);
+            // Pieces of parameters that may belong to the command would be taken for those of the next one: the session ends.
+            return if self.server.prepareds.have_pieces() { Err(SessionError::NoConnection) } else { Ok(done) };
         }
         self.begin_time_limit();
         let done = self.follow(kind, to).await;

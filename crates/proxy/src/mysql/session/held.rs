@@ -22,11 +22,11 @@ use crate::statement::registry::{StateLeft, Statement};
 pub(super) const HELD_MAX: usize = 16;
 
 /// Errors about a text that was right once, beside those of the class 42: a column that is ambiguous, or one too many; no database; a view or its definer
-/// that is not valid; collations that do not fit; a statement to be prepared again.
-const OF_TEXTS: [u16; 7] = [1052, 1136, 1046, 1356, 1449, 1267, 1615];
+/// that is not valid; collations that do not fit; a statement to be prepared again; a table that is not among the locked ones; a read-only transaction.
+const OF_TEXTS: [u16; 10] = [1052, 1136, 1046, 1356, 1449, 1267, 1615, 1099, 1100, 1792];
 
 /// Words of what reads the diagnostics of the statement before it.
-const DIAGNOSTICS: [&str; 7] =
+pub(super) const DIAGNOSTICS: [&str; 7] =
     ["row_count", "found_rows", "warnings", "errors", "diagnostics", "warning_count", "error_count"];
 
 /// The number of an error.
@@ -119,6 +119,7 @@ impl Session {
 
     /// Answers a command that was not sent.
     pub(super) fn answer_refused(&mut self, error: &[u8]) -> Done {
+        self.at_hand.timeout = None;
         let mut sequence = std::mem::replace(&mut self.server.answer_from, 1);
         packet::put(self.client.output.buffer(), &mut sequence, error);
         Done { error: Some(number_of(error)), ..Done::default() }

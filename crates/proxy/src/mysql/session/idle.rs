@@ -60,6 +60,9 @@ impl Session {
                 return Ok(None);
             }
             let command = self.command_at_hand();
+            if command.is_none() {
+                self.give_up_diagnostics().await?;
+            }
             let waits = self.is_paused() && !command.is_some_and(|command| self.is_for_freshet(command));
             self.server.link.set_parked(self.is_paused());
             if let Some(command) = command
@@ -144,6 +147,11 @@ impl Session {
                 && let Poll::Ready(Err(error)) = self.client.poll_send(cx)
             {
                 return Poll::Ready(Err(error));
+            }
+            if let Some(pooling) = &mut self.server.pooling
+                && pooling.resting.poll(cx)
+            {
+                return Poll::Ready(Ok(Came::Something));
             }
             if self.server.link.take_news() {
                 return Poll::Ready(Ok(Came::Something));

@@ -76,6 +76,7 @@ pub(crate) mod track;
 mod transaction;
 mod waiting;
 mod watermark;
+mod yielding;
 
 use std::io;
 use std::sync::Arc;

@@ -180,12 +180,7 @@ impl Session {
     /// told so.
     pub(super) async fn ready_statement(&mut self, command: &Command, number: u32) -> Result<bool, SessionError> {
         self.connect().await?;
-        let refused = self.server.prepareds.get(number).and_then(|prepared| prepared.own.as_ref()?.refused.clone());
-        let refused = match refused {
-            None => self.make_statement(number).await?,
-            refused => refused,
-        };
-        if let Some(error) = refused {
+        if let Some(error) = self.make_statement(number).await? {
             self.refuse(command, &error).await?;
             return Ok(false);
         }
@@ -359,9 +354,6 @@ impl Session {
     async fn reset_statement(&mut self, command: Command, number: u32) -> Result<(), SessionError> {
         if let Some(prepared) = self.server.prepareds.get_mut(number) {
             prepared.involved = Involved::No;
-            if let Some(own) = &mut prepared.own {
-                own.refused = None;
-            }
         }
         if let Some(error) = self.make_statement(number).await? {
             self.note_not_made(error);
@@ -435,13 +427,18 @@ impl Session {
         if self.replay.runs(number) {
             self.replay_now().await?;
         }
-        let refused = self.make_statement(number).await?;
-        let there = if refused.is_some() { 0 } else { self.number_there(number) };
+        let error = match self.at_hand.refused.take() {
+            None => self.make_statement(number).await?,
+            error => error,
+        };
+        if let Some(error) = error {
+            // A piece has no answer, and a value without it must never be stored: the session ends, with the answer to what comes next.
+            packet::put(self.client.output.buffer(), &mut 1, &error);
+            return Err(SessionError::NoConnection);
+        }
+        let there = self.number_there(number);
         if let Some(prepared) = self.server.prepareds.get_mut(number) {
             prepared.involved = Involved::LongData;
-            if let Some(own) = &mut prepared.own {
-                own.refused = own.refused.take().or(refused);
-            }
         }
         put_number(self.client.input.bytes_mut(), there);
         self.send_command(command).await

@@ -30,6 +30,7 @@ use crate::mysql::session::known::Known;
 use crate::mysql::session::label::Label;
 use crate::mysql::session::pin::{Lasting, Pin};
 use crate::mysql::session::row_count::RowCount;
+use crate::mysql::session::yielding::Resting;
 use crate::mysql::session::{Session, SessionError};
 use crate::pool::{Group, Lease, PoolMode};
 use crate::server::sessions::Link;
@@ -68,8 +69,7 @@ pub(crate) struct Pooling {
     pub(super) sets_insert_id: bool,
     /// The most prepared statements that stay on a connection; 0: the session's are not shared.
     prepared_max: usize,
-    /// The pin that was noted last.
-    pinned: Option<&'static str>,
+    pub(super) resting: Resting,
 }
 
 impl Pooling {
@@ -113,7 +113,7 @@ impl Pooling {
             wrote_here: false,
             sets_insert_id: false,
             prepared_max: shared.settings.pool.prepared_max,
-            pinned: None,
+            resting: Resting::default(),
         };
         (connection, pooling)
     }
@@ -123,6 +123,7 @@ impl Pooling {
         self.label.reset();
         self.regroup();
         self.lasting = Lasting::default();
+        self.resting.has_lost = false;
         self.unjudged.clear();
         self.insert_id = None;
     }
@@ -207,9 +208,9 @@ impl Session {
 
     pub(super) fn note_pin(&mut self, reason: Option<&'static str>) {
         if let Some(pooling) = &mut self.server.pooling
-            && pooling.pinned != reason
+            && pooling.resting.pinned != reason
         {
-            pooling.pinned = reason;
+            pooling.resting.pinned = reason;
             self.shared.sessions.note_pin(&self.server.link, reason);
         }
     }
@@ -265,6 +266,7 @@ impl Session {
             pooling.regroup();
         }
         match () {
+            () if pooling.resting.gives_up => self.pin_of_statements(),
             () if is_warned => Some(Pin::Warnings),
             () if row_count == RowCount::Other && !behind_hit => Some(Pin::RowCount),
             () => self.pin_of_statements(),
@@ -348,6 +350,7 @@ impl Session {
             return;
         }
         pooling.wrote_here = false;
+        pooling.resting.has_lost |= pooling.resting.gives_up;
         let Some(mut lease) = pooling.lease.take() else { return };
         let Some(mut connection) = self.server.disconnect() else { return };
         let settings = &mut self.server.settings;

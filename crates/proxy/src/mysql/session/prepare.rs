@@ -59,7 +59,7 @@ impl Session {
         match done.prepared {
             Some(made) if done.error.is_none() => {
                 let here = Here { number: made.statement, types: None, is_mixed: false };
-                let own = number.map(|_| Own { meaning, here: Some(here), refused: None, used: 0 });
+                let own = number.map(|_| Own { meaning, here: Some(here), used: 0 });
                 let parameters = made.parameters;
                 let prepared = Prepared { unread, own, ..Prepared::new(statement, under, (catalog, parameters)) };
                 self.server.prepareds.insert(number.unwrap_or(made.statement), prepared);

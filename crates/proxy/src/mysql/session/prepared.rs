@@ -70,8 +70,6 @@ pub(super) struct Own {
     pub(super) meaning: Option<Arc<[u8]>>,
     /// None: it is not prepared on the session's connection.
     pub(super) here: Option<Here>,
-    /// The error for which the server has not received pieces of parameters.
-    pub(super) refused: Option<Vec<u8>>,
     /// A larger number if it was used later.
     pub(super) used: u64,
 }
@@ -270,6 +268,11 @@ impl Prepareds {
     pub(super) fn all_here(&self) -> impl Iterator<Item = &Prepared> {
         let closed = |number| self.closing.iter().find(|(closed, _)| *closed == number).map(|(_, prepared)| prepared);
         self.here.iter().filter_map(move |number| self.by_number.get(number).or_else(|| closed(*number)))
+    }
+
+    /// Whether the server has pieces of a parameter of one of them.
+    pub(super) fn have_pieces(&self) -> bool {
+        self.all_here().any(|prepared| prepared.involved == Involved::LongData)
     }
 
     /// Whether one of them has this number of the server's.

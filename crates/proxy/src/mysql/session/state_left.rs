@@ -56,6 +56,7 @@ impl Session {
         let Some(pooling) = &mut self.server.pooling else { return };
         let failed = done.error.is_some();
         pooling.wrote_here |= mark.writes;
+        pooling.resting.has_lost = false;
         if mark.writes && reads_last_gtid {
             pooling.lasting.add(Pin::LastGtid);
         }

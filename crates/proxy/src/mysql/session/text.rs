@@ -378,7 +378,7 @@ impl Session {
         text: &[u8],
     ) -> Result<Decided, SessionError> {
         let is_answered = matches!(found, Decision::Hit(())) || self.refuse_by_rule(&statement);
-        if is_answered || self.refuse_last_gtid(&statement) {
+        if is_answered || self.refuse_last_gtid(&statement) || self.refuse_lost_diagnostics(&statement) {
             return Ok(Decided::hit());
         }
         self.hold_statements_before(&statement).await?;

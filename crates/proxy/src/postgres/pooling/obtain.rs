@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use freshet_net::Upstream;
+use freshet_net::conninfo::TargetSessionAttrs;
 use freshet_net::postgres::secret::Credentials;
 use freshet_net::postgres::{ConnectError, Error, SessionLogin, login_session, login_session_at};
 use freshet_types::CatalogVersion;
@@ -129,6 +131,7 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, set: SetThere) ->
     // A client that logs in takes no idle connection: only a login shows whether the server lets its user in now, and with which settings.
     let is_login = login.began.get().is_none();
     let group = if is_login { Group::default() } else { login.group.with(&set.names, &set.label) };
+    let patience = Patience::of(shared.settings.pool.failover_timeout);
     let mut lease = shared.pooling.pools.check_out(&login.key, &group).await?;
     let idle = lease.take().filter(|connection| !connection.leads_elsewhere(&shared));
     if let Some(connection) = idle.and_then(|connection| login.use_of(connection))
@@ -137,7 +140,7 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, set: SetThere) ->
         lease.regroup(group);
         return Ok(Obtained { lease, connection });
     }
-    let connection = open_once_possible(&shared, &login, &mut lease).await?;
+    let connection = open_once_possible(&shared, &login, &mut lease, patience).await?;
     if !is_login && !login.has_begun_with(&connection.origin) {
         return Err(NotObtained::OtherSettings);
     }
@@ -153,9 +156,10 @@ async fn open_once_possible(
     shared: &Pg,
     login: &Login,
     lease: &mut Lease<PooledConnection>,
+    mut patience: Patience,
 ) -> Result<PooledConnection, NotObtained> {
     let (pauses, limit) = (&shared.sessions.pauses, shared.settings.pool.failover_timeout);
-    let (mut patience, mut most) = (Patience::of(limit), OPENING_TIMEOUT);
+    let mut most = OPENING_TIMEOUT;
     loop {
         lease.renew();
         lease.regroup(login.group.clone());
@@ -164,7 +168,8 @@ async fn open_once_possible(
             Err(NotObtained::Connect(error)) if error.is_absence() => error,
             opened => return opened,
         };
-        if pauses.include(&login.key.database) {
+        lease.forget();
+        if pauses.include(&login.key.database) && !shared.switches.is_draining() {
             pauses.resumed(&login.key.database).await;
             patience = Patience::of(limit);
         }
@@ -228,6 +233,9 @@ pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Resul
     };
     let mut peer = Peer::with_input(socket, &received);
     let started = read_start(&mut peer).await?;
+    if at.is_none() && wants_primary(upstream) && is_standby(&started.greeting) {
+        return Err(ConnectError::NotWanted(upstream.to_string()).into());
+    }
     if !asked {
         peer.output.put(&questions);
         peer.flush().await?;
@@ -257,6 +265,16 @@ pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Resul
 struct Started {
     greeting: Vec<u8>,
     cancel_key: Vec<u8>,
+}
+
+/// Whether sessions must be led to a primary: the host that was one may have come back as a standby.
+fn wants_primary(upstream: &Upstream) -> bool {
+    matches!(upstream.conninfo().target_session_attrs, TargetSessionAttrs::Primary | TargetSessionAttrs::ReadWrite)
+}
+
+/// Whether the server says so, which PostgreSQL 13 does not.
+fn is_standby(greeting: &[u8]) -> bool {
+    parameters(greeting).any(|(name, value)| name == b"in_hot_standby" && value == b"on")
 }
 
 /// Reads up to the first `ReadyForQuery`.

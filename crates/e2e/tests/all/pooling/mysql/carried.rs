@@ -13,6 +13,7 @@ use crate::mysql::support::{Database, Kind, Packet, RawClient, ensure_same, on_b
 on_both!(
     types_of_large_messages,
     messages_without_an_answer,
+    a_piece_that_is_lost,
     other_types_are_apart,
     settings_of_no_label,
     diagnostics_of_the_statement_before,
@@ -77,9 +78,8 @@ fn messages_without_an_answer(kind: Kind) -> Result<()> {
                 ensure!(rows(&mut a, text, &[Value::Long])? == ["xkettle"]);
             }
             2 => {
-                a.send(&packets::send_long_data(gone.id, 0, b"x"))?;
                 a.send(&packets::close(text.id))?;
-                ensure!(a.execute(gone, &[Value::Long])?.error().is_some_and(|(code, ..)| code == 1146));
+                ensure!(a.execute(gone, &[Value::Int(1)])?.error().is_some_and(|(code, ..)| code == 1146));
                 ensure!(a.command(&packets::reset_statement(gone.id))?.error().is_none());
                 ensure!(a.value("SELECT COUNT(*) FROM item")? == "3");
             }
@@ -93,6 +93,29 @@ fn messages_without_an_answer(kind: Kind) -> Result<()> {
             ensure!(a.value("SELECT LAST_INSERT_ID()")? == of_a, "round {round}");
         }
     }
+    Ok(())
+}
+
+/// The server cannot get a piece of a parameter: nothing is ever executed without it.
+fn a_piece_that_is_lost(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    let stage = Stage::over(database, kind, &["--default-pool-size", "2"])?;
+    stage.pair.database.run("CREATE TABLE long_text (id INT PRIMARY KEY, t TEXT)")?;
+    let (mut a, mut b) = (stage.connect()?, stage.connect()?);
+    let insert = a.prepare("INSERT INTO long_text VALUES (?, ?)")?;
+    ensure!(a.execute(insert, &[Value::Int(1), Value::Text("one")])?.error().is_none());
+    a.value("SELECT n FROM line WHERE id = 2")?;
+    // The other session has the connection on which it is prepared.
+    b.run("BEGIN")?;
+    b.run("UPDATE line SET n = n WHERE id = 3")?;
+    stage.pair.database.run("SET GLOBAL max_prepared_stmt_count = 1")?;
+    a.send(&packets::send_long_data(insert.id, 1, b"first "))?;
+    let refused = a.answer()?.error();
+    ensure!(refused.as_ref().is_some_and(|(code, ..)| *code == 1461), "{refused:?}");
+    stage.pair.database.run("SET GLOBAL max_prepared_stmt_count = 100")?;
+    ensure!(a.run("DO 1").is_err(), "the session goes on");
+    b.run("COMMIT")?;
+    ensure!(b.value("SELECT COUNT(*) FROM long_text")? == "1");
     Ok(())
 }
 

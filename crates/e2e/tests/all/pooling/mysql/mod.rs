@@ -8,6 +8,7 @@
 //! * `stage`: Freshet with a users file and a pool.
 
 mod carried;
+mod diagnostics;
 mod held;
 mod limits;
 mod operator;

@@ -64,15 +64,20 @@ fn texts(answer: &Answer) -> Vec<String> {
     answer.rows().into_iter().filter_map(|mut row| row.pop().flatten()).collect()
 }
 
+/// Forgets what they have heard so far.
+fn hear_anew(clients: &mut [RawClient]) {
+    for client in clients {
+        client.heard.clear();
+    }
+}
+
 /// What three sessions hear that take turns.
 fn turns(stage: &Stage, address: std::net::SocketAddr) -> Result<Vec<Vec<Packet>>> {
     let database = &stage.pair.database;
     database.run("TRUNCATE line")?;
     database.run("INSERT INTO line (n) VALUES (1), (2), (3)")?;
     let mut clients = (0..3).map(|_| RawClient::login(address, stage.login())).collect::<Result<Vec<_>>>()?;
-    for client in &mut clients {
-        client.heard.clear();
-    }
+    hear_anew(&mut clients);
     let texts = [
         "SELECT n, ? FROM line WHERE id = ?",
         "SELECT id, name, ? FROM item WHERE id = ?",
@@ -261,9 +266,7 @@ fn definitions_in_between(kind: Kind) -> Result<()> {
         database.run("DROP TABLE IF EXISTS changing; CREATE TABLE changing (id INT PRIMARY KEY, n INT)")?;
         database.run("INSERT INTO changing VALUES (1, 7)")?;
         let mut clients = [RawClient::login(address, stage.login())?, RawClient::login(address, stage.login())?];
-        for client in &mut clients {
-            client.heard.clear();
-        }
+        hear_anew(&mut clients);
         let mut prepare = |sql: &str| clients.each_mut().map(|client| client.prepare(sql));
         let all = prepare("SELECT * FROM changing WHERE id = ?");
         let insert = prepare("INSERT INTO changing (id, n) VALUES (?, 1)");
@@ -359,9 +362,7 @@ fn numbers_of_nobody(kind: Kind) -> Result<()> {
     let stage = Stage::start(kind, 2)?;
     let play = |address| {
         let mut clients = [RawClient::login(address, stage.login())?, RawClient::login(address, stage.login())?];
-        for client in &mut clients {
-            client.heard.clear();
-        }
+        hear_anew(&mut clients);
         let [a, b] = &mut clients;
         let secret = a.prepare("SELECT name FROM item WHERE id = ?")?;
         a.execute(secret, &[Value::Int(1)])?;
