@@ -14,6 +14,7 @@ on_both!(
     types_of_large_messages,
     messages_without_an_answer,
     a_piece_that_is_lost,
+    the_server_has_too_many,
     other_types_are_apart,
     settings_of_no_label,
     diagnostics_of_the_statement_before,
@@ -232,5 +233,27 @@ fn the_last_of_too_many(kind: Kind) -> Result<()> {
     let nothing = client.command(&packets::execute(LAST, &[]))?.error();
     ensure!(nothing.as_ref().is_some_and(|(code, ..)| *code == 1243), "{nothing:?}");
     ensure!(client.value("SELECT COUNT(*) FROM item")? == "3");
+    Ok(())
+}
+
+/// The server refuses to prepare a statement again: that is the error of its execution.
+fn the_server_has_too_many(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    let options = ["--default-pool-size", "2", "--query-wait-timeout", "500ms"];
+    let stage = Stage::over(database, kind, &options)?;
+    let (mut a, mut b) = (stage.connect()?, stage.connect()?);
+    let statement = a.prepare("SELECT CAST(n AS CHAR) FROM line WHERE id = ?")?;
+    ensure!(rows(&mut a, statement, &[Value::Int(1)])? == ["1"]);
+    // The other session has the connection on which it is prepared.
+    b.run("BEGIN")?;
+    b.run("UPDATE line SET n = n WHERE id = 3")?;
+    stage.pair.database.run("SET GLOBAL max_prepared_stmt_count = 1")?;
+    a.run("BEGIN")?;
+    let refused = a.execute(statement, &[Value::Int(1)])?.error();
+    ensure!(refused.as_ref().is_some_and(|(code, ..)| *code == 1461), "{refused:?}");
+    stage.pair.database.run("SET GLOBAL max_prepared_stmt_count = 100")?;
+    ensure!(rows(&mut a, statement, &[Value::Int(1)])? == ["1"]);
+    a.run("COMMIT")?;
+    b.run("COMMIT")?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::stage::{READ, Stage};
 use crate::mysql::support::answer::Answer;
 use crate::mysql::support::packets::{self, Value};
-use crate::mysql::support::{Database, Kind, Packet, RawClient, Statement, ensure_same, on_both};
+use crate::mysql::support::{Kind, Packet, RawClient, Statement, ensure_same, on_both};
 use crate::support::{PATIENCE, eventually};
 
 on_both!(
@@ -23,7 +23,6 @@ on_both!(
     resets,
     few_stay_prepared,
     none_stay_prepared,
-    the_server_has_too_many,
     characteristics_of_the_next_transaction,
 );
 
@@ -450,28 +449,6 @@ fn none_stay_prepared(kind: Kind) -> Result<()> {
     ensure!(!stage.is_free()? && rows(&mut client, statement, &[Value::Int(1)])? == ["1"]);
     client.send(&packets::close(statement.id))?;
     ensure!(client.value(READ)? == "kettle" && stage.is_free()?);
-    Ok(())
-}
-
-/// The server refuses to prepare a statement again: that is the error of its execution.
-fn the_server_has_too_many(kind: Kind) -> Result<()> {
-    let database = Database::create(kind.start(&Kind::settings())?)?;
-    let options = ["--default-pool-size", "2", "--query-wait-timeout", "500ms"];
-    let stage = Stage::over(database, kind, &options)?;
-    let (mut a, mut b) = (stage.connect()?, stage.connect()?);
-    let statement = a.prepare("SELECT CAST(n AS CHAR) FROM line WHERE id = ?")?;
-    ensure!(rows(&mut a, statement, &[Value::Int(1)])? == ["1"]);
-    // The other session has the connection on which it is prepared.
-    b.run("BEGIN")?;
-    b.run("UPDATE line SET n = n WHERE id = 3")?;
-    stage.pair.database.run("SET GLOBAL max_prepared_stmt_count = 1")?;
-    a.run("BEGIN")?;
-    let refused = a.execute(statement, &[Value::Int(1)])?.error();
-    ensure!(refused.as_ref().is_some_and(|(code, ..)| *code == 1461), "{refused:?}");
-    stage.pair.database.run("SET GLOBAL max_prepared_stmt_count = 100")?;
-    ensure!(rows(&mut a, statement, &[Value::Int(1)])? == ["1"]);
-    a.run("COMMIT")?;
-    b.run("COMMIT")?;
     Ok(())
 }
 
