@@ -68,7 +68,9 @@ fn what_holds_a_connection(kind: Kind) -> Result<()> {
                 client.run(ending)?;
                 ensure!(stage.is_free()?, "{holding}; {ending}: the connection is not free");
             }
-            ensure!(!is_free, "{holding}: the connection is free");
+            // Diagnostics make way for who waits.
+            let makes_way = ["warnings", "row_count"].contains(pin);
+            ensure!(is_free == makes_way, "{holding}: whether the connection is free: {is_free}");
             ensure!(is_counted, "{holding}: not for its {pin}");
             Ok(())
         })?;
