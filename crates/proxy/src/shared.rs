@@ -308,6 +308,18 @@ impl Shared {
         self.identity.load_full()
     }
 
+    /// Whether an idle connection to this server leads to another one than that of the stream: behind a failover the old primary may live on.
+    /// `compared`: what the session found that had the connection last, and under which number of changes of the stream's server.
+    pub(crate) fn leads_elsewhere(
+        &self,
+        server: Option<&ServerIdentity>,
+        compared: Option<&(u64, Result<(), Reason>)>,
+    ) -> bool {
+        let is_compared = compared.is_some_and(|(with, is_same)| *with == self.identities() && is_same.is_ok());
+        let differs = |own: &ServerIdentity| self.identity().is_some_and(|stream| !own.is_same_process(&stream));
+        !is_compared && server.is_some_and(differs)
+    }
+
     /// Number of changes of the server. Read it before [`Self::identity`]: what was seen then is valid as long as the number is the same.
     pub(crate) fn identities(&self) -> u64 {
         self.identities.load(SeqCst)

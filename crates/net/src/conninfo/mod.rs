@@ -99,6 +99,11 @@ impl TargetSessionAttrs {
         ("standby", Self::Standby),
         ("prefer-standby", Self::PreferStandby),
     ];
+
+    /// Whether it leads to a primary: no hot standby may write.
+    pub fn is_for_primaries(self) -> bool {
+        matches!(self, Self::Primary | Self::ReadWrite)
+    }
 }
 
 impl Conninfo {

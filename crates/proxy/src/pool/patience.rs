@@ -27,6 +27,7 @@ impl Patience {
             return None;
         }
         sleep(RETRY).await;
+        // The last one has half a pause at least.
         Some(left.saturating_sub(RETRY / 2))
     }
 }

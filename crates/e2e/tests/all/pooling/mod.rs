@@ -8,7 +8,15 @@ pub(crate) mod postgres;
 
 use anyhow::{Result, ensure};
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{Freshet, PATIENCE, eventually};
+
+/// Waits until sessions wait for a server that takes connections.
+pub(crate) fn until_sessions_wait(freshet: &Freshet) -> Result<()> {
+    eventually(PATIENCE, || {
+        ensure!(freshet.log().contains("sessions wait for up to"), "nobody waits");
+        Ok(())
+    })
+}
 
 /// Waits until these seconds are more than now.
 fn until_more(seconds: impl Fn() -> Result<f64>) -> Result<()> {

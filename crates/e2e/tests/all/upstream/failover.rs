@@ -9,6 +9,7 @@ use freshet_testbed::StopMode;
 use super::start::{Home, command};
 use super::{READ, both_hosts, expect_value, replicated, serves};
 use crate::pooling::postgres::operator::all_at_rest;
+use crate::pooling::until_sessions_wait;
 use crate::support::frames::query;
 use crate::support::{Freshet, PATIENCE, RawClient, Version, eventually, on_both, time_passes};
 
@@ -33,10 +34,7 @@ fn writes_wait_for_the_new_primary(version: Version) -> Result<()> {
     for (n, client) in clients.iter_mut().enumerate() {
         client.send(&query(&format!("insert into film values ({}, 'after')", 300 + n)))?;
     }
-    eventually(PATIENCE, || {
-        ensure!(freshet.log().contains("sessions wait for up to"), "nobody waits");
-        Ok(())
-    })?;
+    until_sessions_wait(&freshet)?;
     // The old primary comes back as a standby, as Patroni does it: it is no server for them.
     fs::write(database.server.data_dir().join("standby.signal"), "")?;
     database.server.start()?;

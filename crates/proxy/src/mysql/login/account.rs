@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::mysql::MySql;
 use crate::mysql::kills::Kill;
-use crate::mysql::login::{LOGIN_TIMEOUT, Leg, Refusal, not_offered, own};
+use crate::mysql::login::{LOGIN_TIMEOUT, Leg, Refusal, SERVER_SHUTDOWN, not_offered, own};
 use crate::peer::Peer;
 use crate::pool::PoolKey;
 
@@ -96,7 +96,11 @@ impl Account {
         };
         let offered = hello.capabilities.without(not_offered(shared)).without(Capabilities::SSL);
         if offered & theirs.capabilities != self.agreed {
-            return Err(Refusal::Say(1053, "08S01", "The database is another one than at the login".to_owned()));
+            return Err(Refusal::Say(
+                SERVER_SHUTDOWN,
+                "08S01",
+                "The database is another one than at the login".to_owned(),
+            ));
         }
         let with = |capabilities: Capabilities| match database {
             Some(_) => capabilities.with(Capabilities::CONNECT_WITH_DB),

@@ -79,9 +79,6 @@ pub(crate) struct Facts {
 impl Facts {
     /// Whether the connection leads to another server than the change stream, as after a failover.
     pub(super) fn leads_elsewhere(&self, shared: &MySql) -> bool {
-        let is_compared =
-            self.compared.as_ref().is_some_and(|(with, is_same)| *with == shared.identities() && is_same.is_ok());
-        let differs = |own: &ServerIdentity| shared.identity().is_some_and(|stream| !own.is_same_process(&stream));
-        !is_compared && self.server.as_ref().is_some_and(differs)
+        shared.leads_elsewhere(self.server.as_ref(), self.compared.as_ref())
     }
 }

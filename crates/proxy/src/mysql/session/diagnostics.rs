@@ -21,8 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
-use freshet_wire::mysql::command as code;
-use freshet_wire::mysql::packet::{self, HEADER_BYTES};
+use freshet_wire::mysql::packet::HEADER_BYTES;
 use freshet_wire::mysql::response::{Done, Kind};
 
 use crate::mysql::session::answer::without_status;
@@ -32,6 +31,7 @@ use crate::mysql::session::known::Allowed;
 use crate::mysql::session::mark::Mark;
 use crate::mysql::session::row_count::RowCount;
 use crate::mysql::session::settings::put_query;
+use crate::mysql::session::there::put_close;
 use crate::mysql::session::{Session, SessionError};
 use crate::session::body::FoundRows;
 use crate::statement::registry::{Leaves, NormalizedQuery, Statement};
@@ -154,10 +154,7 @@ impl Replay {
         closed.retain(|number| {
             let is_kept = self.runs(*number);
             if !is_kept {
-                packet::put_with(out, &mut 0, |out| {
-                    out.push(code::STMT_CLOSE);
-                    out.extend_from_slice(&number.to_le_bytes());
-                });
+                put_close(out, *number);
             }
             is_kept
         });

@@ -83,15 +83,9 @@ pub(super) fn plain_types(tail: &[u8], parameters: u16) -> Types<'_> {
 /// The packet with the types that it leaves out; None: they do not belong to it, or it would need several packets.
 pub(super) fn with_types_of(packet: &[u8], parameters: u16, types: &[u8]) -> Option<Vec<u8>> {
     let parameters = usize::from(parameters);
-    let at = HEADER_BYTES + HEAD_BYTES + parameters.div_ceil(8);
-    let (head, rest) = packet.split_at_checked(at)?;
-    if types.len() != 2 * parameters || packet.len() - HEADER_BYTES + types.len() >= PACKET_PAYLOAD_MAX {
-        return None;
-    }
-    let payload = [head.get(HEADER_BYTES..)?, &[1], types, rest.get(1..)?].concat();
-    let mut out = Vec::with_capacity(payload.len() + HEADER_BYTES);
-    packet::put(&mut out, &mut 0, &payload);
-    Some(out)
+    let (head, rest) = packet.split_at_checked(HEADER_BYTES + HEAD_BYTES + parameters.div_ceil(8) + 1)?;
+    let types = Some(types).filter(|types| types.len() == 2 * parameters)?;
+    Some([&head_with_types_of(head, Header::read(packet)?, types)?[..], rest].concat())
 }
 
 /// The beginning of a packet, up to the mark that it leaves out the types, with these types; None: it would need several packets.

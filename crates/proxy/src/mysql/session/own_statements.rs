@@ -7,7 +7,8 @@
 //!
 //! | command | on a connection that lacks the statement |
 //! |---|---|
-//! | COM_STMT_EXECUTE, COM_STMT_SEND_LONG_DATA, COM_STMT_FETCH | it is prepared; if that fails, the error is the execution's |
+//! | COM_STMT_EXECUTE, COM_STMT_FETCH | it is prepared; if that fails, the error is the command's |
+//! | COM_STMT_SEND_LONG_DATA | it is prepared; if that fails, the session ends, since the command has no answer |
 //! | COM_STMT_RESET | the same; if that fails, COM_PING is answered like it |
 //! | COM_STMT_CLOSE | nothing is sent |
 //!

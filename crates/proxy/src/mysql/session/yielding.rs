@@ -70,8 +70,7 @@ impl Session {
         let has_lost = self.server.pooling.as_ref().is_some_and(|pooling| pooling.resting.has_lost);
         // FOUND_ROWS() goes with the session.
         let asks = |word: &str| word != "found_rows" && DIAGNOSTICS.contains(&word);
-        let mut words = statement.query.text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-        if !has_lost || !words.any(|word| asks(&word.to_ascii_lowercase())) {
+        if !has_lost || !statement.query.code().words().any(asks) {
             return false;
         }
         let text = "the ROW_COUNT() and the warnings of the last statement were given up, since other sessions waited for the connection";

@@ -113,12 +113,9 @@ impl PooledConnection {
         self.set = set;
     }
 
-    /// Whether it leads to another server than the change stream, as after a failover by an address that moves: the old primary may live on.
+    /// See [`Shared::leads_elsewhere`].
     pub(super) fn leads_elsewhere(&self, shared: &Shared) -> bool {
-        let is_compared =
-            self.compared.as_ref().is_some_and(|(with, same)| *with == shared.identities() && same.is_ok());
-        let differs = |own: &ServerIdentity| shared.identity().is_some_and(|stream| !own.is_same_process(&stream));
-        !is_compared && self.identity.as_ref().is_some_and(differs)
+        shared.leads_elsewhere(self.identity.as_ref(), self.compared.as_ref())
     }
 
     /// Takes it to this thread; None if the server has closed it, or has said anything while it was idle.

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use freshet_net::Upstream;
-use freshet_net::conninfo::TargetSessionAttrs;
 use freshet_net::postgres::secret::Credentials;
 use freshet_net::postgres::{ConnectError, Error, SessionLogin, login_session, login_session_at};
 use freshet_types::CatalogVersion;
@@ -233,7 +231,8 @@ pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Resul
     };
     let mut peer = Peer::with_input(socket, &received);
     let started = read_start(&mut peer).await?;
-    if at.is_none() && wants_primary(upstream) && is_standby(&started.greeting) {
+    // The host that was the primary may have come back as a standby.
+    if at.is_none() && upstream.conninfo().target_session_attrs.is_for_primaries() && is_standby(&started.greeting) {
         return Err(ConnectError::NotWanted(upstream.to_string()).into());
     }
     if !asked {
@@ -267,12 +266,7 @@ struct Started {
     cancel_key: Vec<u8>,
 }
 
-/// Whether sessions must be led to a primary: the host that was one may have come back as a standby.
-fn wants_primary(upstream: &Upstream) -> bool {
-    matches!(upstream.conninfo().target_session_attrs, TargetSessionAttrs::Primary | TargetSessionAttrs::ReadWrite)
-}
-
-/// Whether the server says so, which PostgreSQL 13 does not.
+/// Whether the server says that it is one, which PostgreSQL 13 does not.
 fn is_standby(greeting: &[u8]) -> bool {
     parameters(greeting).any(|(name, value)| name == b"in_hot_standby" && value == b"on")
 }

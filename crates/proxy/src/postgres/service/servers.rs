@@ -7,7 +7,6 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use freshet_net::conninfo::TargetSessionAttrs;
 use freshet_net::postgres::Client;
 use freshet_types::Lsn;
 use tokio::sync::Notify;
@@ -109,8 +108,7 @@ async fn rest(began: Instant, pause: Duration, wanted: &Notify, is_up: bool) -> 
 /// Takes wrong servers out of the choice.
 fn leave_out(pg: &Pg) {
     let upstream = &pg.own.upstream;
-    if !matches!(upstream.conninfo().target_session_attrs, TargetSessionAttrs::Primary | TargetSessionAttrs::ReadWrite)
-    {
+    if !upstream.conninfo().target_session_attrs.is_for_primaries() {
         return; // the operator takes any server, or wants a standby
     }
     for change in pg.servers.decide(pg.identity().as_deref(), upstream.host_in_use()) {

@@ -150,13 +150,12 @@ impl Session {
         if self.poll_rest(cx) || self.poll_listening(cx) {
             return true;
         }
+        let has_output = self.server.has_output();
         let Some(sharing) = &mut self.server.sharing else { return false };
         if sharing.awaits_cancel && !sharing.cancel.target.is_under_way() {
             sharing.awaits_cancel = false;
             return true;
         }
-        let has_output = self.server.has_output();
-        let Some(sharing) = &mut self.server.sharing else { return false };
         let Some(awaited) = sharing.awaited.take() else { return false };
         if matches!(awaited, Awaited::Connection(_)) && !has_output && sharing.cancel.target.take_asked() {
             sharing.arrived = Some(Arrived::Cancel);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::stage::Stage;
 use crate::mysql::support::{Database, Kind, RawClient, on_both, packets};
-use crate::pooling::until_more;
+use crate::pooling::{until_more, until_sessions_wait};
 use crate::support::{PATIENCE, eventually, get};
 
 on_both!(
@@ -112,14 +112,6 @@ fn a_restart_in_a_pause_is_not_noticed(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// Waits until sessions wait for a server.
-fn until_absent(stage: &Stage) -> Result<()> {
-    eventually(PATIENCE, || {
-        ensure!(stage.pair.freshet.log().contains("sessions wait for up to"), "nobody waits");
-        Ok(())
-    })
-}
-
 /// Sessions write while the server is down: each write is done once, and nobody notices anything but the wait.
 fn a_restart_is_waited_for(kind: Kind) -> Result<()> {
     let server = kind.start(&Kind::settings())?;
@@ -134,7 +126,7 @@ fn a_restart_is_waited_for(kind: Kind) -> Result<()> {
     for client in &mut clients {
         client.send(&packets::query("UPDATE line SET n = n + 1 WHERE id = 1"))?;
     }
-    until_absent(&stage)?;
+    until_sessions_wait(&stage.pair.freshet)?;
     for client in &clients {
         ensure!(is_silent(client)?, "a session does not wait");
     }

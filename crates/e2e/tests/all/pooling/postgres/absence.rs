@@ -8,6 +8,7 @@ use freshet_testbed::{Server, Settings, StopMode};
 
 use super::is_silent;
 use super::operator::all_at_rest;
+use crate::pooling::until_sessions_wait;
 use crate::support::frames::{bind_text, cancel, execute, parse, query, sync};
 use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
@@ -26,14 +27,6 @@ fn over(server: Arc<Server>, more: &[&str]) -> Result<Pair> {
     Pair::over(Database::create(server)?, SCHEMA, &[&options, more].concat())
 }
 
-/// Waits until sessions wait for a server.
-fn until_absent(pair: &Pair) -> Result<()> {
-    eventually(PATIENCE, || {
-        ensure!(pair.freshet.log().contains("sessions wait for up to"), "nobody waits");
-        Ok(())
-    })
-}
-
 /// More sessions than connections write while the server is down: each write is done once, and nobody notices anything but the wait.
 fn a_restart_is_waited_for(version: Version) -> Result<()> {
     for mode in [StopMode::Fast, StopMode::Immediate] {
@@ -48,7 +41,7 @@ fn a_restart_is_waited_for(version: Version) -> Result<()> {
         for (n, client) in clients.iter_mut().enumerate() {
             client.send(&query(&format!("insert into t values ({}, 0)", 10 + n)))?;
         }
-        until_absent(&pair)?;
+        until_sessions_wait(&pair.freshet)?;
         for client in &clients {
             ensure!(is_silent(client)?, "{mode:?}: a session does not wait");
         }
@@ -149,7 +142,7 @@ fn who_waits_can_cancel(version: Version) -> Result<()> {
     all_at_rest(pair.address(), pair.login())?;
     server.stop(StopMode::Fast)?;
     c.send(&query("insert into t values (9, 9)"))?;
-    until_absent(&pair)?;
+    until_sessions_wait(&pair.freshet)?;
     RawClient::open(pair.address())?.send(&cancel(&key))?;
     let answer = c.until(b'Z')?;
     ensure!(String::from_utf8_lossy(&answer[0].body).contains("57014"), "{answer:?}");
