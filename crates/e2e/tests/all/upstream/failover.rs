@@ -20,7 +20,7 @@ fn writes_wait_for_the_new_primary(version: Version) -> Result<()> {
     let ((database, standby), home) = (replicated(version)?, Home::new()?);
     let upstream = both_hosts(&database, &standby, "primary");
     let Some(mut command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
-    command.args(["--auth", "trust", "--pool", "transaction", "--default-pool-size", "3", "--failover-timeout", "2m"]);
+    command.args(["--auth", "trust", "--pool", "transaction", "--default-pool-size", "6", "--failover-timeout", "2m"]);
     let freshet = Freshet::spawn(database.address(), Some(command))?;
     serves(&freshet, &database)?;
     let connect = || RawClient::login(freshet.address, database.login());
@@ -33,6 +33,8 @@ fn writes_wait_for_the_new_primary(version: Version) -> Result<()> {
     database.server.stop(StopMode::Fast)?;
     for (n, client) in clients.iter_mut().enumerate() {
         client.send(&query(&format!("insert into film values ({}, 'after')", 300 + n)))?;
+        // One of them soon tries the host again, whenever it comes back.
+        time_passes("they do not try at the same time", Duration::from_millis(30));
     }
     until_sessions_wait(&freshet)?;
     // The old primary comes back as a standby, as Patroni does it: it is no server for them.
