@@ -6,10 +6,12 @@
 mod failover;
 mod faults;
 mod lagging;
+mod patroni;
 mod replica_faults;
 mod replicas;
 mod routing;
 mod servers;
+mod standby;
 mod start;
 
 use std::net::TcpListener;
