@@ -6,6 +6,7 @@
 mod failover;
 mod faults;
 mod lagging;
+mod leader_key;
 mod patroni;
 mod replica_faults;
 mod replicas;

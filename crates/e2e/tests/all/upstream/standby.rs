@@ -7,6 +7,7 @@ use freshet_testbed::StopMode;
 
 use super::start::{Home, command};
 use super::{READ, both_hosts, expect_value, replicated, serves, wait_logged};
+use crate::pooling::postgres::operator::all_at_rest;
 use crate::support::frames::query;
 use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, get, on_both, time_passes};
 
@@ -87,10 +88,11 @@ fn a_standby_that_is_started_again(version: Version) -> Result<()> {
     let mut client = RawClient::login(freshet.address, database.login())?;
     passes(&freshet, &mut client)?;
     for mode in [StopMode::Fast, StopMode::Immediate] {
+        all_at_rest(freshet.address, database.login())?;
         standby.stop(mode)?;
         client.send(&query(READ))?;
         standby.start()?;
-        let answer = client.until(b'Z')?;
+        let answer = client.until(b'Z').map_err(|error| error.context(format!("{mode:?}: {:?}", client.heard)))?;
         ensure!(answer.iter().any(|message| message.tag == b'C'), "{mode:?}: {answer:?}");
     }
     passes(&freshet, &mut client)

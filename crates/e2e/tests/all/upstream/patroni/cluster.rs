@@ -215,7 +215,9 @@ impl Cluster {
         self.synchronous()?;
         eventually(PATIENCE, || {
             let mut client = RawClient::login(leader.address, LOGIN)?;
-            let count = client.value("select count(*) from pg_stat_replication where state = 'streaming'")?;
+            // Others are Freshet's change stream.
+            let streams = "select count(*) from pg_stat_replication where state = 'streaming' and application_name like 'member%'";
+            let count = client.value(streams)?;
             ensure!(count == (self.members.len() - 1).to_string(), "{count} standbys; {}", self.logs());
             let waits = client.value("select count(*) from pg_stat_replication where sync_state = 'sync'")?;
             ensure!(waits == "1", "{waits} synchronous standbys");
@@ -227,6 +229,11 @@ impl Cluster {
     pub(super) fn upstream(&self) -> String {
         let hosts: Vec<_> = self.members.iter().map(|member| member.address.to_string()).collect();
         format!("postgres://postgres@{}/postgres?target_session_attrs=primary", hosts.join(","))
+    }
+
+    /// The REST interfaces of all.
+    pub(super) fn rest(&self) -> String {
+        self.members.iter().map(|member| format!("http://{}", member.rest)).collect::<Vec<_>>().join(",")
     }
 
     /// The ends of Patroni's logs.

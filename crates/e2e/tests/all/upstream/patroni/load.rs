@@ -172,6 +172,18 @@ fn note(shared: &Shared, error: &anyhow::Error) {
     *shared.answered().errors.entry(format!("{error:#}").chars().take(300).collect()).or_default() += 1;
 }
 
+/// The client is of no use any more.
+fn lose(shared: &Shared, kept: &mut Option<RawClient>, error: &anyhow::Error) {
+    let said = kept.take().and_then(|client| {
+        let last = client.heard.into_iter().rev().find(|message| message.tag == b'E')?;
+        Some(format!("{} {}", last.field(b'C')?, last.field(b'M')?))
+    });
+    match said {
+        Some(said) => note(shared, &anyhow::Error::msg(said)),
+        None => note(shared, error),
+    }
+}
+
 fn write(shared: &Shared, address: SocketAddr, writer: usize) -> Result<()> {
     let (own, mut kept, mut n) = (&shared.writers[writer], None, 0);
     while shared.goes_on() {
@@ -190,10 +202,7 @@ fn write(shared: &Shared, address: SocketAddr, writer: usize) -> Result<()> {
                 own.acknowledged.store(n, Ordering::SeqCst);
                 shared.answered().writes.push(Instant::now());
             }
-            Err(error) => {
-                note(shared, &error);
-                kept = None;
-            }
+            Err(error) => lose(shared, &mut kept, &error),
         }
     }
     Ok(())
@@ -216,10 +225,7 @@ fn read(shared: &Shared, address: SocketAddr, reader: usize) -> Result<()> {
                 ensure!((floor..=most).contains(&value), "counter {id} is {value}, not {floor} to {most}");
                 shared.answered().reads.push(Instant::now());
             }
-            Err(error) => {
-                note(shared, &error);
-                kept = None;
-            }
+            Err(error) => lose(shared, &mut kept, &error),
         }
     }
     Ok(())

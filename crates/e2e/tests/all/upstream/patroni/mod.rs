@@ -25,7 +25,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn start(version: Version, members: usize) -> Result<Option<Self>> {
+    /// `asks`: Freshet asks Patroni who the leader is.
+    fn start(version: Version, members: usize, asks: bool) -> Result<Option<Self>> {
         let Some(cluster) = Cluster::start(version, members)? else {
             left_out("Patroni and etcd")?;
             return Ok(None);
@@ -44,6 +45,9 @@ impl Scene {
             "--failover-timeout",
             "2m",
         ]);
+        if asks {
+            command.args(["--patroni", &cluster.rest()]);
+        }
         let freshet = Freshet::spawn(leader, Some(command))?;
         freshet.wait_ready()?;
         let load = Load::start(freshet.address);
@@ -103,7 +107,7 @@ impl Scene {
 
 #[test]
 fn a_switch_over() -> Result<()> {
-    let Some(scene) = Scene::start(Version::V15, 2)? else { return Ok(()) };
+    let Some(scene) = Scene::start(Version::V15, 2, true)? else { return Ok(()) };
     scene.switch_over()?;
     scene.finish()
 }
@@ -111,7 +115,17 @@ fn a_switch_over() -> Result<()> {
 #[test]
 #[ignore = "a minute and a half; make test-patroni and make test-long run it"]
 fn everything_that_ends_a_leader() -> Result<()> {
-    let Some(scene) = Scene::start(Version::V18, 3)? else { return Ok(()) };
+    all_that_ends_a_leader(false)
+}
+
+#[test]
+#[ignore = "a minute and a half; make test-patroni and make test-long run it"]
+fn everything_that_ends_a_leader_where_patroni_is_asked() -> Result<()> {
+    all_that_ends_a_leader(true)
+}
+
+fn all_that_ends_a_leader(asks: bool) -> Result<()> {
+    let Some(scene) = Scene::start(Version::V18, 3, asks)? else { return Ok(()) };
     let cluster = &scene.cluster;
     scene.switch_over()?;
     cluster.wait_healthy()?;
