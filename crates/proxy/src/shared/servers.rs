@@ -456,7 +456,7 @@ mod tests {
         servers.note(1, Ok(found("7", Role::Primary, 2)), 1);
         servers.note_leader(Some(Leader::At(0)));
         assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, without(Leader::At(0)))]);
-        servers.note(1, Ok(found("7", Role::Standby, 1)), 1);
+        servers.note(1, Ok(Found { role: Role::Standby, ..run("2") }), 1);
         servers.note_leader(Some(Leader::At(1)));
         let changes = left_out(servers.decide(Some(&stream), 0));
         assert_eq!(changes, [(0, without(Leader::At(1))), (1, None)]);

@@ -9,7 +9,7 @@ use super::start::{Home, command};
 use super::{READ, both_hosts, expect_value, replicated, serves, wait_logged};
 use crate::pooling::postgres::operator::all_at_rest;
 use crate::support::frames::query;
-use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, get, on_both, time_passes};
+use crate::support::{Database, Freshet, Message, PATIENCE, RawClient, Version, eventually, get, on_both, time_passes};
 
 on_both!(
     a_standby_serves_reads_until_it_is_promoted,
@@ -47,7 +47,7 @@ fn passes(freshet: &Freshet, client: &mut RawClient) -> Result<()> {
 /// All that the answer's rows say.
 fn text_of(client: &mut RawClient, sql: &str) -> Result<String> {
     let rows = client.query(sql)?;
-    let cells = rows.iter().filter(|message| message.tag == b'D').flat_map(|message| message.columns()).flatten();
+    let cells = rows.iter().filter(|message| message.tag == b'D').flat_map(Message::columns).flatten();
     Ok(cells.map(|cell| String::from_utf8_lossy(&cell).into_owned()).collect::<Vec<_>>().join("\n"))
 }
 

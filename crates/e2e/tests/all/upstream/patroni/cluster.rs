@@ -28,8 +28,8 @@ impl Running {
         let log = OpenOptions::new().create(true).append(true).open(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let child = command.spawn().with_context(|| format!("starting {command:?}"))?;
-        let _leash = Leash::tie_group(child.id())?;
-        Ok(Self { child, _leash })
+        let leash = Leash::tie_group(child.id())?;
+        Ok(Self { child, _leash: leash })
     }
 }
 
@@ -98,7 +98,10 @@ impl Member {
         // The postmaster first, so that it cannot look after its children.
         let children = process::children(postmaster)?;
         process::kill(postmaster)?;
-        children.iter().for_each(|child| drop(process::kill(child.pid)));
+        for child in children {
+            // It may have ended already.
+            let _ = process::kill(child.pid);
+        }
         Ok(())
     }
 
@@ -134,7 +137,10 @@ impl Cluster {
             .arg(format!("--initial-advertise-peer-urls=http://{peer}"));
         command.arg(format!("--initial-cluster=one=http://{peer}"));
         let etcd = Running::start(command, &folder.join("etcd.log"))?;
-        eventually(PATIENCE, || Ok(ensure!(get(client, "/health")?.0 == 200, "no etcd")))?;
+        eventually(PATIENCE, || {
+            ensure!(get(client, "/health")?.0 == 200, "no etcd");
+            Ok(())
+        })?;
         let mut cluster = Self { members: Vec::new(), programs, owner, folder, _etcd: etcd };
         let installation = version.installation()?;
         for number in 1..=count {

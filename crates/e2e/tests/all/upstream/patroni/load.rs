@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::cluster::LOGIN;
-use crate::support::{RawClient, pace};
+use crate::support::{Message, RawClient, pace};
 
 const WRITERS: usize = 3;
 const READERS: usize = 4;
@@ -80,7 +80,10 @@ impl Load {
         let mut threads = Vec::new();
         for writer in 0..WRITERS {
             let shared = shared.clone();
-            threads.push(thread::spawn(move || write(&shared, address, writer)));
+            threads.push(thread::spawn(move || {
+                write(&shared, address, writer);
+                Ok(())
+            }));
         }
         for reader in 0..READERS {
             let shared = shared.clone();
@@ -126,7 +129,7 @@ impl Load {
             let (sent, acknowledged) = (sent.load(Ordering::SeqCst), acknowledged.load(Ordering::SeqCst));
             ensure!((acknowledged..=sent).contains(&counter), "counter {counter}, not {acknowledged} to {sent}");
             let rows = client.query(&format!("select n, count(*) from entry where writer = {writer} group by n"))?;
-            let cells = rows.iter().filter(|message| message.tag == b'D').map(|row| row.columns());
+            let cells = rows.iter().filter(|message| message.tag == b'D').map(Message::columns);
             let mut found = HashMap::new();
             for cells in cells {
                 let number = |at: usize| -> Result<u64> {
@@ -184,7 +187,7 @@ fn lose(shared: &Shared, kept: &mut Option<RawClient>, error: &anyhow::Error) {
     }
 }
 
-fn write(shared: &Shared, address: SocketAddr, writer: usize) -> Result<()> {
+fn write(shared: &Shared, address: SocketAddr, writer: usize) {
     let (own, mut kept, mut n) = (&shared.writers[writer], None, 0);
     while shared.goes_on() {
         pace(Duration::from_millis(5));
@@ -205,7 +208,6 @@ fn write(shared: &Shared, address: SocketAddr, writer: usize) -> Result<()> {
             Err(error) => lose(shared, &mut kept, &error),
         }
     }
-    Ok(())
 }
 
 /// Reads what was acknowledged before, and nothing that was not sent.

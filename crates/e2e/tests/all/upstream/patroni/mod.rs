@@ -21,11 +21,12 @@ struct Scene {
     load: Load,
     freshet: Freshet,
     cluster: Cluster,
+    /// Freshet asks Patroni who the leader is.
+    asks: bool,
     _home: Home,
 }
 
 impl Scene {
-    /// `asks`: Freshet asks Patroni who the leader is.
     fn start(version: Version, members: usize, asks: bool) -> Result<Option<Self>> {
         let Some(cluster) = Cluster::start(version, members)? else {
             left_out("Patroni and etcd")?;
@@ -51,7 +52,7 @@ impl Scene {
         let freshet = Freshet::spawn(leader, Some(command))?;
         freshet.wait_ready()?;
         let load = Load::start(freshet.address);
-        let scene = Self { load, freshet, cluster, _home: home };
+        let scene = Self { load, freshet, cluster, asks, _home: home };
         scene.hits()?;
         Ok(Some(scene))
     }
@@ -98,7 +99,9 @@ impl Scene {
     }
 
     fn finish(self) -> Result<()> {
-        let Self { load, freshet, cluster, _home } = self;
+        let Self { load, freshet, cluster, asks, .. } = self;
+        let leader = format!("Patroni's leader is {}", cluster.leader()?.address);
+        ensure!(freshet.log().contains(&leader) == asks, "not {leader}");
         load.finish(cluster.leader()?.address).with_context(|| cluster.logs())?;
         ensure!(!freshet.log().contains("panicked"), "a panic");
         Ok(())
