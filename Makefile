@@ -3,6 +3,7 @@
 #   make demo     a throw-away PostgreSQL, Freshet in front of it, and what that is worth     ARGS="--keep" passes options on
 #   make test     all checks and tests
 #   make test-long   what `make test` leaves out for its time: what is hardly different on PostgreSQL 15 or MariaDB, more of Django's own tests, others' test suites
+#   make test-patroni   switch-overs and failovers by Patroni, and how long clients wait for them
 #   make check    formatting and lints alone
 #   make fuzz     the fuzz targets of all decoders, an hour each                             FUZZ_SECONDS=60
 #   make verdicts    what is made of the statements that real software sends, in figures      ARGS=--all prints each, --full: with REPLICA IDENTITY FULL
@@ -49,7 +50,7 @@ FRESHET_BENCH := FRESHET_BIN=$(FRESHET_RELEASE) $(TARGET_DIR)/release/freshet-be
 export FRESHET_BIN
 WITH_FAULTS := --features freshet/fault-injection --locked
 
-.PHONY: demo test test-long docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages packages test-packages test-reproducible test-chart release
+.PHONY: demo test test-long test-patroni docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages packages test-packages test-reproducible test-chart release
 
 setup: setup-packages
 	script/setup test
@@ -92,6 +93,12 @@ test-long: setup
 	script/setup-suites
 	$(CARGO) build --workspace --bins --tests $(WITH_FAULTS)
 	$(CARGO) test --workspace --test all $(WITH_FAULTS) -- --ignored --test-threads $(E2E_THREADS)
+
+# The times without answers are printed.
+test-patroni: export FRESHET_TEST_STRICT = 1
+test-patroni: setup
+	$(CARGO) build --workspace --bins --tests $(WITH_FAULTS)
+	$(CARGO) test --workspace --test all $(WITH_FAULTS) -- --include-ignored --nocapture --test-threads 1 upstream::patroni::
 
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) script/fuzz

@@ -18,6 +18,7 @@ mod memory;
 mod notify;
 mod otlp;
 mod pages;
+mod patroni;
 mod pool;
 mod probe;
 mod running;

@@ -369,6 +369,14 @@ fn statement(shared: &Shared, asker: &Asker<'_>, text: &str) -> Result<Arc<State
     shared.registry.statement_under(asker.modes, &known)
 }
 
+/// The reason in words; of a stream that is missing, with what it lacks.
+fn told(shared: &Shared, reason: &Reason) -> String {
+    match shared.trouble() {
+        Some(why) if *reason == Reason::NoStream => format!("{reason}: {why}"),
+        _ => reason.to_string(),
+    }
+}
+
 /// What the session's last statement met.
 fn explain_last(shared: &Shared, last: Option<&LastStatement>) -> Table {
     let Some(LastStatement { query, met, replica }) = last else {
@@ -392,7 +400,7 @@ fn explain_last(shared: &Shared, last: Option<&LastStatement>) -> Table {
         Met::Pass(reason) => Some(reason.clone()),
     };
     if let Some(reason) = reason {
-        pairs.extend([("reason", reason.label().to_owned()), ("detail", reason.to_string())]);
+        pairs.extend([("reason", reason.label().to_owned()), ("detail", told(shared, &reason))]);
         pairs.extend(reason.remedy().map(|remedy| ("remedy", remedy)));
     }
     table_of_pairs(pairs)
@@ -416,7 +424,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         | Reason::DatabaseNotOpened),
     ) = &asker.obstacle
     {
-        pairs.push(("cached", format!("no: {reason}")));
+        pairs.push(("cached", format!("no: {}", told(shared, reason))));
         return Ok(table_of_pairs(pairs));
     }
     let catalog = shared.catalog.load();

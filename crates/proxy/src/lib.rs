@@ -46,5 +46,5 @@ pub use service::tasks::Tasks;
 pub use session::body::Body;
 pub use session::verify::Verifier;
 pub use session::wait_queue::Waits;
-pub use shared::{Clock, Faults, KeyQueries, LogLag, ReadFigures, ServerIdentity, Servers, Settings, Shared};
+pub use shared::{Clock, Faults, KeyQueries, Leader, LogLag, ReadFigures, ServerIdentity, Servers, Settings, Shared};
 pub use statement::report::{Advice, QueryReport, Rows};

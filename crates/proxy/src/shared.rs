@@ -43,7 +43,7 @@ pub use crate::clock::Clock;
 pub use key_queries::KeyQueries;
 use log_end::LogEndProbes;
 pub use log_lag::LogLag;
-pub use servers::{ReadFigures, Servers};
+pub use servers::{Leader, ReadFigures, Servers};
 
 /// The server and the database that a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,8 +27,12 @@ pub(super) async fn kind(database: &mut Database, report: &mut Report) -> Result
         return Ok(false);
     }
     if database.value("SELECT pg_is_in_recovery()").await? == "t" {
-        let text = format!("PostgreSQL {version}, a standby: nothing is cached; point --upstream to the primary");
-        report.problem(text, Vec::new());
+        let text = format!(
+            "PostgreSQL {version}, a standby: it sends no change stream, so all statements pass to it, and nothing is cached \
+             until it is promoted"
+        );
+        let mend = "-- point --upstream to the primary, or name it too: postgres://user@standby,primary/database?target_session_attrs=primary";
+        report.problem(text, vec![mend.into()]);
         return Ok(false);
     }
     if stream_must_restart(database.version_num) {

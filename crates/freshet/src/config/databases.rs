@@ -35,6 +35,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(crate) const OWN: &[&str] = &[
     "upstream",
     "upstream_password_file",
+    "patroni",
     "max_staleness",
     "commit_wait",
     "admission",

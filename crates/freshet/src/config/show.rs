@@ -78,6 +78,7 @@ fn help(arg: &Arg) -> String {
 fn example(arg: &Arg) -> String {
     match key(arg) {
         "upstream" => "postgres://freshet@db.example.com:5432/shop".to_owned(),
+        "patroni" => "http://db1.example.com:8008".to_owned(),
         "replica_lag_max" => "10s".to_owned(),
         "replica_weights" => "db2.example.com=3".to_owned(),
         "listen" => "127.0.0.1:6432".to_owned(),

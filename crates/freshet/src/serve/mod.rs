@@ -35,6 +35,7 @@ use crate::handover::{Handover, Predecessor, PredecessorEnd};
 use crate::logging::SetFilter;
 use crate::notify::{SERVING, ServiceManager};
 use crate::otlp::OtlpArgs;
+use crate::patroni::MemberUrl;
 use crate::pool::PoolArgs;
 use crate::serve::databases::Served;
 use crate::serve::instance::Instance;
@@ -64,6 +65,10 @@ pub(crate) struct ServeArgs {
     /// File with the password of Freshet's account, if --upstream has none
     #[arg(long, value_name = "FILE")]
     upstream_password_file: Option<PathBuf>,
+    /// PostgreSQL: the REST interfaces of Patroni's members, such as http://db1:8008, for an upstream that names their
+    /// servers with target_session_attrs=primary: a primary that does not hold the leader's key is not used
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    pub(crate) patroni: Vec<MemberUrl>,
     /// Addresses that applications connect to: host:port, or a directory for a Unix socket (/run/freshet);
     /// 127.0.0.1:6432 if not given, 127.0.0.1:3307 before MySQL or MariaDB
     #[arg(long, value_delimiter = ',')]

@@ -30,6 +30,9 @@ pub(crate) fn upstream(config: &DatabaseConfig) -> Result<Arc<Upstream>> {
 /// Opens a server without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<MySql>> {
     let (args, upstream) = (&config.args, upstream(config)?);
+    if !args.patroni.is_empty() {
+        tracing::warn!("patroni does nothing: it is for PostgreSQL only");
+    }
     if let Some(warning) = args.pool.warn_of_replicas(None, true) {
         tracing::warn!("{warning}");
     }

@@ -14,6 +14,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::config::DatabaseConfig;
 use crate::handover::PredecessorEnd;
+use crate::patroni;
 use crate::serve::instance::Instance;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
@@ -48,10 +49,28 @@ pub(crate) fn warn_of_replicas(config: &DatabaseConfig, upstream: &Upstream) -> 
     args.pool.warn_of_replicas(Some(&hosts), args.access.has_logins())
 }
 
+/// Why `patroni` does nothing, with the remedy, if that is so.
+fn warn_of_patroni(args: &ServeArgs, upstream: &Upstream) -> Option<&'static str> {
+    let conninfo = upstream.conninfo();
+    match args.patroni.len() {
+        0 => None,
+        _ if conninfo.hosts.len() < 2 => {
+            Some("patroni does nothing: upstream has one host; name all members' servers there")
+        }
+        _ if !conninfo.target_session_attrs.is_for_primaries() => {
+            Some("patroni does nothing: upstream asks for no primary (target_session_attrs=primary)")
+        }
+        _ => None,
+    }
+}
+
 /// Opens a database without connecting to it.
 pub(super) fn open(config: &DatabaseConfig, instance: &Instance) -> Result<Arc<Pg>> {
     let (args, upstream) = (&config.args, upstream(config)?);
     if let Some(warning) = warn_of_replicas(config, &upstream) {
+        tracing::warn!("{warning}");
+    }
+    if let Some(warning) = warn_of_patroni(args, &upstream) {
         tracing::warn!("{warning}");
     }
     let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user, instance);
@@ -105,6 +124,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span, predec
     let follower = tokio::spawn(begins.then(|()| follows).instrument(span.clone()));
     pg.tasks.spawn(service::watch_failover(pg.clone()));
     service::watch_servers(pg);
+    patroni::watch(pg, &args.patroni);
     pg.tasks.spawn(ring((**pg).clone(), control.clone()));
     Following { control, follower }
 }

@@ -104,6 +104,11 @@ impl TargetSessionAttrs {
     pub fn is_for_primaries(self) -> bool {
         matches!(self, Self::Primary | Self::ReadWrite)
     }
+
+    /// Whether it leads to nothing but a standby.
+    pub fn is_for_standbys(self) -> bool {
+        matches!(self, Self::Standby | Self::ReadOnly)
+    }
 }
 
 impl Conninfo {

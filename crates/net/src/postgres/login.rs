@@ -272,8 +272,7 @@ async fn fits(frames: &mut Frames, wanted: TargetSessionAttrs) -> Result<bool, C
             _ => {}
         }
     }
-    let wants_standby = matches!(wanted, TargetSessionAttrs::Standby | TargetSessionAttrs::ReadOnly);
-    Ok(standby == Some(wants_standby))
+    Ok(standby == Some(wanted.is_for_standbys()))
 }
 
 /// Whether the server makes no further request after this one, by the message's body. SCRAM has two requests, MD5

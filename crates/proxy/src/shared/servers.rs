@@ -3,7 +3,8 @@
 //! A service connection to each host reads its role and position (`postgres/service/servers.rs`). Two facts make a server the wrong one, whatever
 //! else it says: it is another database system than that of the change stream, or it is a primary although a newer timeline exists, so another server
 //! was promoted. Such a primary lives on without its standbys, and what is written there is lost. Of two primaries with the same timeline nobody
-//! knows which is right: Freshet stays with the one that it uses.
+//! knows which is right: Freshet stays with the one that it uses. Only Patroni knows, where its members say who holds the leader's key: a primary
+//! without it is the wrong one, also before any other has been seen.
 
 mod reading;
 mod route;
@@ -75,16 +76,32 @@ impl Found {
         !is_within
     }
 
+    /// Whether both are answers of one run of one server.
+    fn is_run_of(&self, other: &Self) -> bool {
+        self.system_id == other.system_id && self.postmaster_start == other.postmaster_start
+    }
+
     /// Whether it is the server of this stream.
     fn is_of(&self, stream: &ServerIdentity) -> bool {
         stream.system_id == self.system_id && stream.postmaster_start == self.postmaster_start
     }
 }
 
+/// Who holds the leader's key of Patroni.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leader {
+    /// The server at this place in the connection string.
+    At(usize),
+    /// Nobody: it has run out.
+    Nobody,
+}
+
 /// Why a server must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     OtherSystem,
+    /// A primary that does not hold the leader's key.
+    WithoutKey(Leader),
     /// A primary of an older timeline than this one.
     OldTimeline(u32),
     SecondPrimary,
@@ -94,6 +111,10 @@ impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherSystem => f.write_str("it is another database system: its system identifier differs"),
+            Self::WithoutKey(Leader::At(at)) => {
+                write!(f, "it is a primary, and server {} of the upstream is Patroni's leader", at + 1)
+            }
+            Self::WithoutKey(Leader::Nobody) => f.write_str("it is a primary, and Patroni has no leader now"),
             Self::OldTimeline(newest) => {
                 write!(f, "it is an old primary: another server was promoted to timeline {newest}")
             }
@@ -136,10 +157,20 @@ impl Watched {
 struct Inside {
     /// In the order of the connection string; empty if they are not watched.
     list: Vec<Watched>,
-    /// The database system of the change streams so far.
+    /// The database system of the change streams so far; before any, that of Patroni's leader.
     system_id: Option<String>,
     /// The newest timeline of a primary of this system.
     newest: u32,
+    /// None: Patroni is not asked, or does not say.
+    leader: Option<Leader>,
+}
+
+impl Inside {
+    /// The leader's last answer.
+    fn leader_found(&self) -> Option<&Found> {
+        let Some(Leader::At(at)) = self.leader else { return None };
+        self.list.get(at)?.found.as_deref()
+    }
 }
 
 /// See the module.
@@ -211,12 +242,20 @@ impl Servers {
         is_new
     }
 
+    /// What Patroni's members say now. Returns whether that is new.
+    pub(crate) fn note_leader(&self, leader: Option<Leader>) -> bool {
+        std::mem::replace(&mut self.inside().leader, leader) != leader
+    }
+
     /// Decides which servers are left out, and returns the changes. `stream`: the server of the change stream; `in_use`: the index of the server that
     /// sessions use.
     pub(crate) fn decide(&self, stream: Option<&ServerIdentity>, in_use: usize) -> Vec<Change> {
         let inside = &mut *self.inside();
         if let Some(stream) = stream.filter(|stream| inside.system_id.as_ref() != Some(&stream.system_id)) {
             (inside.system_id, inside.newest) = (Some(stream.system_id.clone()), 0);
+        }
+        if inside.system_id.is_none() {
+            inside.system_id = inside.leader_found().map(|leader| leader.system_id.clone());
         }
         let Some(system_id) = &inside.system_id else { return Vec::new() };
         let primaries = inside
@@ -279,6 +318,16 @@ fn verdict(inside: &Inside, system_id: &str, at: usize, in_use: usize) -> Option
     }
     if found.role == Role::Standby {
         return None;
+    }
+    match inside.leader {
+        // The same server under another address has the key, too.
+        Some(Leader::At(leader))
+            if leader == at || inside.leader_found().is_some_and(|other| other.is_run_of(found)) =>
+        {
+            return None;
+        }
+        Some(leader) => return Some(LeftOut::WithoutKey(leader)),
+        None => {}
     }
     if found.timeline.is_some_and(|timeline| timeline < inside.newest) {
         return Some(LeftOut::OldTimeline(inside.newest));
@@ -383,6 +432,38 @@ mod tests {
         assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, Some(LeftOut::SecondPrimary))]);
         servers.note(2, Err("gone".into()), 1);
         assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, None)], "no rival is left");
+    }
+
+    #[test]
+    fn a_primary_without_the_leaders_key_is_left_out() {
+        let (servers, stream) = (three(), stream());
+        let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
+        servers.note(0, Ok(run("1")), 1);
+        servers.note(1, Ok(run("2")), 1);
+        assert!(servers.note_leader(Some(Leader::At(1))) && !servers.note_leader(Some(Leader::At(1))));
+        let without = |leader| Some(LeftOut::WithoutKey(leader));
+        assert_eq!(left_out(servers.decide(None, 0)), [(0, without(Leader::At(1)))], "before any stream");
+        // The key has run out; it is the other's; nobody says.
+        servers.note_leader(Some(Leader::Nobody));
+        let nobody = without(Leader::Nobody);
+        assert_eq!(left_out(servers.decide(None, 0)), [(0, nobody), (1, nobody)], "before any stream");
+        assert_eq!(servers.decide(Some(&stream), 0), []);
+        servers.note_leader(Some(Leader::At(0)));
+        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None), (1, without(Leader::At(0)))]);
+        servers.note_leader(None);
+        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, Some(LeftOut::SecondPrimary))]);
+        // An old primary is the right one if it has the key, and a standby may have it before it is promoted.
+        servers.note(1, Ok(found("7", Role::Primary, 2)), 1);
+        servers.note_leader(Some(Leader::At(0)));
+        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, without(Leader::At(0)))]);
+        servers.note(1, Ok(Found { role: Role::Standby, ..run("2") }), 1);
+        servers.note_leader(Some(Leader::At(1)));
+        let changes = left_out(servers.decide(Some(&stream), 0));
+        assert_eq!(changes, [(0, without(Leader::At(1))), (1, None)]);
+        // Two addresses of one server.
+        servers.note(2, Ok(run("1")), 1);
+        servers.note_leader(Some(Leader::At(2)));
+        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub enum SetupError {
     /// A replica, or a node of a cluster, that does not log what it receives.
     #[error(
         "the upstream receives changes of other servers and does not log them; put log_slave_updates = ON (MySQL: \
-         log_replica_updates) into its option file and restart it, or point Freshet to the primary"
+         log_replica_updates) into its option file and restart it, or point Freshet to the primary (a MariaDB server that was a \
+         replica and is none any more: RESET SLAVE ALL, and GRANT REPLICA MONITOR, by which Freshet is shown that)"
     )]
     ReceivedNotLogged,
     /// The binlog leaves out changes.

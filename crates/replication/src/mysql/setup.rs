@@ -96,13 +96,25 @@ async fn check_settings(client: &mut Client, server: &ServerVersion) -> Result<u
 
 /// Whether it is a replica of another server.
 async fn receives(client: &mut Client, server: &ServerVersion) -> Result<bool, Fault> {
-    // In MariaDB the list of masters needs another privilege.
     if server.is_mariadb {
-        let rows = client.query_timeout("SHOW GLOBAL STATUS LIKE 'Slaves_running'", QUERY_TIMEOUT).await?;
-        return Ok(!matches!(rows.as_slice(), [row] if matches!(row.as_slice(), [_, Some(count)] if count == "0")));
+        // This needs a privilege that Freshet may lack.
+        return match client.query_timeout("SHOW ALL SLAVES STATUS", QUERY_TIMEOUT).await {
+            Ok(rows) => Ok(!rows.is_empty()),
+            Err(Error::Server(said)) if said.code == ACCESS_DENIED => Ok(has_received(client).await?),
+            Err(error) => Err(error.into()),
+        };
     }
     let sql = if server.is_at_least(8, 0, 22) { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" };
     Ok(!client.query_timeout(sql, QUERY_TIMEOUT).await?.is_empty())
+}
+
+/// Whether a MariaDB server receives changes now, or has ever received some: one that has lost its primary, or waits for START SLAVE, does not count
+/// as running.
+async fn has_received(client: &mut Client) -> Result<bool, Fault> {
+    let sql = "SELECT @@GLOBAL.gtid_slave_pos = '' AND VARIABLE_VALUE = 0 FROM information_schema.GLOBAL_STATUS \
+               WHERE VARIABLE_NAME = 'Slaves_running'";
+    let rows = client.query_timeout(sql, QUERY_TIMEOUT).await?;
+    Ok(one_row(&rows, "Slaves_running")? != [Some("1".to_owned())])
 }
 
 /// Reads the databases in the binlog.

@@ -9,8 +9,15 @@ pub enum SetupError {
     #[error("the upstream is PostgreSQL {0}; Freshet needs version 13 or later")]
     Version(String),
     /// A standby.
-    #[error("the upstream is a standby, which is not supported yet; point Freshet to the primary")]
-    Standby,
+    #[error(
+        "the upstream is a standby, which sends no change stream, so all statements pass to it{}; to cache, let upstream name \
+         the primary and its standbys, with target_session_attrs=primary: with read_replicas the standbys go on answering reads",
+        if *.is_wanted { " (target_session_attrs asks for one)" } else { " until it is promoted" }
+    )]
+    Standby {
+        /// The connection string takes nothing but a standby.
+        is_wanted: bool,
+    },
     /// Row changes are not in the log.
     #[error(
         "wal_level is {0}, so the upstream does not log what a change stream needs; run \

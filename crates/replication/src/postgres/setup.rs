@@ -72,7 +72,7 @@ pub(crate) struct Opened {
 /// Connects, and checks the requirements of a stream.
 pub(crate) async fn open(config: &FollowerConfig, slot: &Slot) -> Result<Opened, Fault> {
     let mut client = connect(&config.upstream).await?;
-    let identity = check(&mut client, slot).await?;
+    let identity = check(&mut client, config, slot).await?;
     let rows = client.query_timeout("SELECT pg_catalog.pg_backend_pid()", QUERY_TIMEOUT).await?;
     let [Some(walsender)] = one_row(&rows, "pg_backend_pid")? else { return Err(Fault::Answer("pg_backend_pid")) };
     Ok(Opened { client, identity, walsender: walsender.clone() })
@@ -132,7 +132,7 @@ async fn connect(upstream: &Arc<Upstream>) -> Result<Client, Fault> {
 }
 
 /// Reads the server's identity and checks its requirements for a stream.
-async fn check(client: &mut Client, slot: &Slot) -> Result<Identity, Fault> {
+async fn check(client: &mut Client, config: &FollowerConfig, slot: &Slot) -> Result<Identity, Fault> {
     let version = client.parameters().get("server_version").cloned().unwrap_or_default();
     if client.server_version() < VERSION_NUM_MIN / 10_000 {
         return Err(SetupError::Version(version).into());
@@ -148,7 +148,8 @@ async fn check(client: &mut Client, slot: &Slot) -> Result<Identity, Fault> {
         return Err(Fault::Answer("settings"));
     };
     if recovery != "false" {
-        return Err(SetupError::Standby.into());
+        let is_wanted = config.upstream.conninfo().target_session_attrs.is_for_standbys();
+        return Err(SetupError::Standby { is_wanted }.into());
     }
     if wal_level != "logical" {
         return Err(SetupError::WalLevel(wal_level.clone()).into());

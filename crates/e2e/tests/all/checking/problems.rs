@@ -198,7 +198,7 @@ fn a_standby(version: Version) -> Result<()> {
     let primary = version.start(&Settings::default())?;
     let standby = primary.standby("second")?;
     is_fit(&primary.url(), &[])?;
-    is_unfit(&standby.url(), &[], &["a standby: nothing is cached", "1 problem, 0 warnings"])?;
+    is_unfit(&standby.url(), &[], &["a standby: it sends no change stream", "name it too", "1 problem, 0 warnings"])?;
     Ok(())
 }
 

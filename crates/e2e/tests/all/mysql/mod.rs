@@ -13,6 +13,7 @@
 //! * `privileges`: privileges that are revoked through Freshet count at once;
 //! * `questions`: statements that read no table;
 //! * `races`: single interleavings, created by delaying Freshet's own queries or their answers;
+//! * `replica`: a replica as the upstream;
 //! * `snapshots`: transactions whose first reads find nothing;
 //! * `stress`: the promises under concurrent writers and faults;
 //! * `temporaries`: temporary tables, and code that may create some; `computed`: code of which the text is computed;
@@ -33,6 +34,7 @@ mod outcomes;
 mod privileges;
 mod questions;
 mod races;
+mod replica;
 mod schema;
 mod skipped;
 mod snapshots;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
-use freshet_testbed::{Postgres, Server, Settings};
+use freshet_testbed::{Installation, Postgres, Server, Settings};
 
 use super::raw::{Login, RawClient};
 
@@ -26,7 +26,12 @@ impl Version {
 
     /// A server of its own.
     pub(crate) fn start(self, settings: &Settings) -> Result<Arc<Server>> {
-        Ok(Arc::new(Postgres::find(Some(self.major()))?.start(settings)?))
+        Ok(Arc::new(self.installation()?.start(settings)?))
+    }
+
+    /// The programs.
+    pub(crate) fn installation(self) -> Result<Installation> {
+        Postgres::find(Some(self.major()))
     }
 
     /// The server that the tests share. It ends with this process: the testbed watches over it.

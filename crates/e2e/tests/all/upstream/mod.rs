@@ -6,10 +6,13 @@
 mod failover;
 mod faults;
 mod lagging;
+mod leader_key;
+mod patroni;
 mod replica_faults;
 mod replicas;
 mod routing;
 mod servers;
+mod standby;
 mod start;
 
 use std::net::TcpListener;

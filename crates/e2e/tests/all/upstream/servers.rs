@@ -10,12 +10,12 @@ use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually
 on_both!(roles_and_trouble_are_shown, an_old_primary_that_lives_on, a_server_of_another_system);
 
 /// The columns of SHOW REPLICATION.
-const ROLE: usize = 1;
+pub(super) const ROLE: usize = 1;
 const TIMELINE: usize = 2;
 const POSITION: usize = 3;
 const IS_STREAM_SERVER: usize = 6;
-const STATE: usize = 7;
-const REASON: usize = 9;
+pub(super) const STATE: usize = 7;
+pub(super) const REASON: usize = 9;
 
 /// The row of a server in SHOW REPLICATION.
 fn row(freshet: &Freshet, database: &Database, server: &Server) -> Result<Vec<String>> {
@@ -29,7 +29,12 @@ fn row(freshet: &Freshet, database: &Database, server: &Server) -> Result<Vec<St
 }
 
 /// Waits until the row has these values.
-fn shows(freshet: &Freshet, database: &Database, server: &Server, wanted: &[(usize, &str)]) -> Result<Vec<String>> {
+pub(super) fn shows(
+    freshet: &Freshet,
+    database: &Database,
+    server: &Server,
+    wanted: &[(usize, &str)],
+) -> Result<Vec<String>> {
     eventually(PATIENCE, || {
         let row = row(freshet, database, server)?;
         ensure!(wanted.iter().all(|(column, value)| row[*column] == *value), "{row:?}, not {wanted:?}");
@@ -38,7 +43,7 @@ fn shows(freshet: &Freshet, database: &Database, server: &Server, wanted: &[(usi
 }
 
 /// The port of the server that a new client is led to.
-fn port(freshet: &Freshet, database: &Database) -> Result<String> {
+pub(super) fn port(freshet: &Freshet, database: &Database) -> Result<String> {
     RawClient::login(freshet.address, database.login())?.value("select inet_server_port()")
 }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::postgres::Pg;
 use crate::postgres::question::{CONFIGURATION, POSTMASTER_START, SYSTEM_ID};
 use crate::postgres::service::connection::ServiceError;
-use crate::shared::servers::{Found, Role};
+use crate::shared::servers::{Found, Leader, Role};
 
 /// Interval of questions to a server that answers.
 const EVERY: Duration = Duration::from_secs(1);
@@ -103,6 +103,18 @@ async fn rest(began: Instant, pause: Duration, wanted: &Notify, is_up: bool) -> 
         sleep_until(began + EVERY_MIN).await;
     }
     is_due
+}
+
+/// Patroni's members say this; None: none of them, or not all the same.
+pub fn note_leader(pg: &Pg, leader: Option<Leader>) {
+    if pg.servers.note_leader(leader) {
+        match leader {
+            Some(Leader::At(at)) => tracing::info!("Patroni's leader is {}", pg.servers.address(at)),
+            Some(Leader::Nobody) => tracing::warn!("Patroni has no leader"),
+            None => tracing::warn!("Patroni's members do not say who the leader is: the servers' roles decide alone"),
+        }
+        leave_out(pg);
+    }
 }
 
 /// Takes wrong servers out of the choice.
