@@ -94,6 +94,17 @@ fn pools(shared: &Shared, out: &mut Writer) -> fmt::Result {
     out.counter("freshet_pool_timeouts", help, pools.timeouts.load(Relaxed))
 }
 
+/// The servers of an upstream of several hosts.
+fn servers(shared: &Shared, out: &mut Writer) -> fmt::Result {
+    let help = "Whether a server of an upstream of several hosts answers and is not left out, by server";
+    let up = shared.servers.are_up();
+    if up.is_empty() {
+        return Ok(());
+    }
+    let up = up.into_iter();
+    out.gauges(("freshet_server_up", help), "server", up.map(|(server, is_up)| (server, u64::from(is_up))))
+}
+
 /// The figures of reads at replicas, where there are such reads.
 fn replicas(shared: &Shared, out: &mut Writer) -> fmt::Result {
     let figures = shared.servers.read_figures();
@@ -136,6 +147,7 @@ impl FiguresOfOne {
         out.rule_matches(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         pools(&self.shared, out)?;
+        servers(&self.shared, out)?;
         replicas(&self.shared, out)?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;

@@ -6,17 +6,19 @@
 pub mod auth;
 mod client;
 mod error;
+mod hosts;
 pub mod identity;
 mod login;
 mod open;
 mod packets;
 mod quote;
+pub mod role;
 mod upstream;
 mod version;
 
 pub use client::{ByteRows, Client, Rows};
 pub use error::{ConnectError, Error, ServerError};
-pub use open::{Opened, open, start_tls};
+pub use open::{Opened, open, open_at, start_tls};
 pub use quote::{quote_account, quote_name, quote_text};
 pub use upstream::{Address, Upstream, UpstreamError};
 pub use version::ServerVersion;

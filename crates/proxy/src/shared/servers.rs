@@ -1,10 +1,12 @@
 //! The servers of an upstream of several hosts: what is known of each, and which of them must not be used.
 //!
-//! A service connection to each host reads its role and position (`postgres/service/servers.rs`). Two facts make a server the wrong one, whatever
+//! A service connection to each host reads its role and position (`postgres/service/servers.rs`, `mysql/service/servers.rs`). MySQL and MariaDB:
+//! [`gtids`]. PostgreSQL: two facts make a server the wrong one, whatever
 //! else it says: it is another database system than that of the change stream, or it is a primary although a newer timeline exists, so another server
 //! was promoted. Such a primary lives on without its standbys, and what is written there is lost. Of two primaries with the same timeline nobody
 //! knows which is right: Freshet stays with the one that it uses.
 
+mod gtids;
 mod reading;
 mod route;
 mod settled;
@@ -23,6 +25,7 @@ use crate::shared::ServerIdentity;
 use crate::shared::servers::reading::Reading;
 use crate::shared::servers::settled::Settled;
 
+pub(crate) use gtids::{Executed, Gtids};
 pub use reading::ReadFigures;
 pub(crate) use reading::{Trouble, Who};
 pub(crate) use route::{Route, route};
@@ -34,6 +37,8 @@ pub(crate) use views::InUse;
 pub(crate) enum Role {
     Primary,
     Standby,
+    /// The same of MySQL or MariaDB.
+    Replica,
 }
 
 impl Role {
@@ -41,6 +46,7 @@ impl Role {
         match self {
             Self::Primary => "primary",
             Self::Standby => "standby",
+            Self::Replica => "replica",
         }
     }
 }
@@ -59,6 +65,8 @@ pub(crate) struct Found {
     pub(crate) lag_seconds: String,
     /// When the process that answers last read the server's configuration.
     pub(crate) configuration: String,
+    /// Of MySQL or MariaDB.
+    pub(crate) gtids: Option<Gtids>,
 }
 
 impl Found {
@@ -75,6 +83,13 @@ impl Found {
         !is_within
     }
 
+    fn place(&self) -> Option<String> {
+        match &self.gtids {
+            Some(gtids) => Some(gtids.executed.to_string()),
+            None => self.position.map(|position| position.to_string()),
+        }
+    }
+
     /// Whether it is the server of this stream.
     fn is_of(&self, stream: &ServerIdentity) -> bool {
         stream.system_id == self.system_id && stream.postmaster_start == self.postmaster_start
@@ -88,6 +103,11 @@ pub(crate) enum LeftOut {
     /// A primary of an older timeline than this one.
     OldTimeline(u32),
     SecondPrimary,
+    /// MySQL and MariaDB, as the following.
+    SecondWritable,
+    Unrelated,
+    Replaced,
+    WritableReplica,
 }
 
 impl fmt::Display for LeftOut {
@@ -98,6 +118,14 @@ impl fmt::Display for LeftOut {
                 write!(f, "it is an old primary: another server was promoted to timeline {newest}")
             }
             Self::SecondPrimary => f.write_str("it is a second primary with the same timeline"),
+            Self::SecondWritable => f.write_str("it is a second primary: another server that can be written is in use"),
+            Self::Unrelated => {
+                f.write_str("it has none of the primary's GTIDs: another database, or no replica of it yet")
+            }
+            Self::Replaced => {
+                f.write_str("it is an old primary: it can be written, but lacks GTIDs of the server that replaced it")
+            }
+            Self::WritableReplica => f.write_str("it is a replica that can be written: set read_only there"),
         }
     }
 }
@@ -115,6 +143,7 @@ struct Watched {
     /// Among those that may answer a read.
     weight: u32,
     reading: Reading,
+    past: gtids::Past,
 }
 
 impl Watched {
@@ -140,6 +169,22 @@ struct Inside {
     system_id: Option<String>,
     /// The newest timeline of a primary of this system.
     newest: u32,
+    /// MySQL and MariaDB: the stream's server.
+    source: Option<gtids::Source>,
+}
+
+impl Inside {
+    /// Leaves servers out, or no longer; returns the changes.
+    fn apply(&mut self, verdicts: Vec<Option<LeftOut>>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (at, (server, left_out)) in self.list.iter_mut().zip(verdicts).enumerate() {
+            if server.left_out != left_out {
+                (server.left_out, server.since) = (left_out, Instant::now());
+                changes.push(Change { at, address: server.address.clone(), left_out });
+            }
+        }
+        changes
+    }
 }
 
 /// See the module.
@@ -175,9 +220,9 @@ impl Servers {
     pub(crate) fn begin(&self, addresses: impl Iterator<Item = String>, limits: &ReplicaLimits) {
         let since = Instant::now();
         let watch = |address: String| {
-            let (found, trouble, left_out, reading) = Default::default();
+            let (found, trouble, left_out, reading, past) = Default::default();
             let weight = limits.weight_of(&address);
-            Watched { address, found, trouble, left_out, since, weight, reading }
+            Watched { address, found, trouble, left_out, since, weight, reading, past }
         };
         self.inside().list = addresses.map(watch).collect();
     }
@@ -226,14 +271,7 @@ impl Servers {
             .filter(|found| found.role == Role::Primary && found.system_id == *system_id);
         inside.newest = primaries.filter_map(|found| found.timeline).fold(inside.newest, u32::max);
         let verdicts: Vec<_> = (0..inside.list.len()).map(|at| verdict(inside, system_id, at, in_use)).collect();
-        let mut changes = Vec::new();
-        for (at, (server, left_out)) in inside.list.iter_mut().zip(verdicts).enumerate() {
-            if server.left_out != left_out {
-                (server.left_out, server.since) = (left_out, Instant::now());
-                changes.push(Change { at, address: server.address.clone(), left_out });
-            }
-        }
-        changes
+        inside.apply(verdicts)
     }
 
     /// A server's address.
@@ -310,7 +348,7 @@ fn row(server: &Watched, end: Option<Lsn>, pool: &PoolSettings, comes_from: impl
         server.address.clone(),
         text(|found| Some(found.role.name().to_owned())),
         text(|found| Some(found.timeline?.to_string())),
-        text(|found| Some(found.position?.to_string())),
+        text(Found::place),
         lag.map(|bytes| bytes.to_string()).unwrap_or_default(),
         text(|found| Some(found.lag_seconds.clone())),
         if found.is_some_and(comes_from) { "yes" } else { "no" }.to_owned(),
@@ -333,8 +371,9 @@ mod tests {
         let (position, lag_seconds) = (Some(Lsn(100)), String::new());
         let postmaster_start = timeline.to_string();
         let timeline = Some(timeline);
-        let configuration = String::new();
-        Found { system_id: system_id.into(), postmaster_start, role, timeline, position, lag_seconds, configuration }
+        let (configuration, gtids) = (String::new(), None);
+        let system_id = system_id.into();
+        Found { system_id, postmaster_start, role, timeline, position, lag_seconds, configuration, gtids }
     }
 
     fn three() -> Servers {
