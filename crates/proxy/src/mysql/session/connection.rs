@@ -50,11 +50,15 @@ impl ServerConnection {
         Some(connection)
     }
 
+    /// Whether it leads to the host that sessions use.
+    pub(super) fn is_in_use(&self, shared: &MySql) -> bool {
+        shared.own.upstream.chosen() == Some(self.thread.host)
+    }
+
     /// Whether it leads to another server than the one that sessions use, as after a failover.
     pub(super) fn leads_elsewhere(&self, shared: &MySql) -> bool {
         let facts = &self.facts;
-        shared.own.upstream.chosen() != Some(self.thread.host)
-            || shared.leads_elsewhere(facts.server.as_ref(), facts.compared.as_ref())
+        !self.is_in_use(shared) || shared.leads_elsewhere(facts.server.as_ref(), facts.compared.as_ref())
     }
 
     /// The number of bytes that have come and are consumed.

@@ -77,9 +77,9 @@ fn an_old_primary_is_left_out_until_it_is_a_replica() {
     assert_eq!(decided(&servers, Some(&stream("a"))), []);
     servers.note(0, Err("gone".into()), 2);
     servers.note(1, Ok(found("b", Role::Primary, B)), 2);
-    assert_eq!(decided(&servers, Some(&stream("b"))), []);
-    servers.note(0, Ok(found("a", Role::Primary, A)), 3);
     assert_eq!(decided(&servers, Some(&stream("b"))), [(0, Some(LeftOut::Replaced))]);
+    servers.note(0, Ok(found("a", Role::Primary, A)), 3);
+    assert_eq!(decided(&servers, Some(&stream("b"))), []);
     // The new one is lost: the old one still lacks what it had.
     servers.note(1, Err("gone".into()), 4);
     assert_eq!(decided(&servers, None), []);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Hosts, IS_STREAM_SERVER, REASON, ROLE, STATE};
+use super::{Hosts, IS_STREAM_SERVER, POSITION, READ, REASON, ROLE, STATE};
 use crate::mysql::support::{Kind, RawClient, on_both, packets};
 use crate::pooling::until_sessions_wait;
 use crate::support::{Freshet, PATIENCE, eventually, pace};
@@ -106,9 +106,12 @@ fn a_killed_primary(kind: Kind) -> Result<()> {
     if !freshet.is_there() {
         return Ok(());
     }
+    let before = hosts.shows(&freshet, &hosts.primary_address(), &[(IS_STREAM_SERVER, "yes")])?[POSITION].clone();
     let mut clients = (0..5).map(|_| hosts.connect(&freshet)).collect::<Result<Vec<_>>>()?;
     for (n, client) in clients.iter_mut().enumerate() {
         client.run(&format!("INSERT INTO log (n) VALUES ({n})"))?;
+        // Otherwise ROW_COUNT() keeps its connection.
+        client.value(READ)?;
     }
     let mut pinned = hosts.connect(&freshet)?;
     pinned.run("BEGIN")?;
@@ -116,6 +119,13 @@ fn a_killed_primary(kind: Kind) -> Result<()> {
     hosts.hits_again(&freshet, &["before"])?;
     hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica"), (STATE, "up")])?;
     hosts.catch_up()?;
+    // The watch has seen the stream's server with all that it has.
+    eventually(PATIENCE, || {
+        let position = |address: &str| Ok::<_, anyhow::Error>(hosts.row(&freshet, address)?[POSITION].clone());
+        let (primary, replica) = (position(&hosts.primary_address())?, position(&hosts.replica_address())?);
+        ensure!(primary == replica && primary != before, "{primary} and {replica}, {before} before");
+        Ok(())
+    })?;
     hosts.database.server.kill9()?;
     for (n, client) in clients.iter_mut().enumerate() {
         client.send(&packets::query(&format!("INSERT INTO log (n) VALUES ({})", 100 + n)))?;
@@ -125,6 +135,7 @@ fn a_killed_primary(kind: Kind) -> Result<()> {
     for client in &mut clients {
         let answer = client.answer()?;
         ensure!(answer.error().is_none(), "{:?}", answer.error());
+        client.value(READ)?;
     }
     // A transaction does not survive its server.
     ensure!(pinned.query("COMMIT").map_or(true, |answer| answer.error().is_some()), "a transaction has survived");

@@ -127,7 +127,7 @@ impl Hosts {
 
     fn freshet_over(&self, servers: &[&str], options: &[&str]) -> Result<Freshet> {
         let users = self.file.display().to_string();
-        let more = ["--users", &users, "--pool", "transaction", "--default-pool-size", "6", "--staleness-max", "1s"];
+        let more = ["--users", &users, "--pool", "transaction", "--default-pool-size", "6"];
         let freshet = Freshet::start_unready(self.database.address(), &self.url(servers), &[&more, options].concat())?;
         freshet.wait_ready()?;
         Ok(freshet)
