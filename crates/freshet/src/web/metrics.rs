@@ -105,8 +105,9 @@ fn servers(shared: &Shared, out: &mut Writer) -> fmt::Result {
     out.gauges(("freshet_server_up", help), "server", up.map(|(server, is_up)| (server, u64::from(is_up))))
 }
 
-/// The figures of reads at replicas, where there are such reads.
+/// The figures of several servers, and of reads at replicas, where there are such reads.
 fn replicas(shared: &Shared, out: &mut Writer) -> fmt::Result {
+    servers(shared, out)?;
     let figures = shared.servers.read_figures();
     if !shared.settings.pool.may_read_replicas(figures.len()) {
         return Ok(());
@@ -147,7 +148,6 @@ impl FiguresOfOne {
         out.rule_matches(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         pools(&self.shared, out)?;
-        servers(&self.shared, out)?;
         replicas(&self.shared, out)?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;

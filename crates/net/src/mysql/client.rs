@@ -85,11 +85,30 @@ impl Client {
     /// None: this host is not the primary.
     async fn connect_to_primary(upstream: &Upstream, host: usize) -> Result<Option<Self>, ConnectError> {
         let mut client = Self::connect_to(upstream, host).await?;
-        if role::is_primary(&mut client, upstream.connect_timeout()).await.map_err(ConnectError::Protocol)? {
+        if client.ask_for_primary(upstream.connect_timeout()).await.map_err(ConnectError::Protocol)? {
             return Ok(Some(client));
         }
         client.close().await;
         Ok(None)
+    }
+
+    /// Asks whether the server is the primary.
+    pub async fn ask_for_primary(&mut self, limit: Duration) -> Result<bool, Error> {
+        let rows = self.query_timeout(role::READ_ONLY, limit).await?;
+        let is_writable = matches!(rows.first().map(Vec::as_slice), Some([Some(value)]) if role::is_off(value));
+        Ok(is_writable && !self.ask_for_secondary(limit).await?)
+    }
+
+    /// Asks whether the server is a secondary of a group. An account that may not know it takes the server for no member: secondaries are read-only,
+    /// too.
+    pub async fn ask_for_secondary(&mut self, limit: Duration) -> Result<bool, Error> {
+        if self.server.is_mariadb {
+            return Ok(false);
+        }
+        match self.query_timeout(role::GROUP, limit).await {
+            Err(Error::Server(_)) => Ok(false),
+            rows => Ok(rows?.first().is_some_and(|member| role::is_secondary(member))),
+        }
     }
 
     /// The server's kind and version.

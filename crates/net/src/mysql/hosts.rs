@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::upstream::Address;
+use super::address::Address;
 
 /// A host that has not answered is tried behind the others for so long.
 const REST: Duration = Duration::from_secs(10);

@@ -12,10 +12,11 @@ use freshet_wire::mysql::handshake::Handshake;
 use rustls::AlertDescription;
 use tokio::time::timeout;
 
+use super::address::Address;
 use super::error::{ConnectError, Error};
 use super::hosts::Host;
 use super::packets::Packets;
-use super::upstream::{Address, Upstream};
+use super::upstream::Upstream;
 use crate::Socket;
 use crate::stream::Stream;
 use crate::tcp::connect_tcp;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::address::Address;
 use super::hosts::{Host, Hosts};
 use crate::connect_throttle::ConnectThrottle;
 use crate::postgres::secret::Secret;
@@ -31,30 +32,6 @@ pub struct Upstream {
     tls: UpstreamTls,
     connect_timeout: Duration,
     connect_throttle: Arc<ConnectThrottle>,
-}
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// By TCP.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-    /// At a Unix socket.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
 }
 
 /// Why a URL cannot be used.
@@ -179,7 +156,7 @@ impl Upstream {
     pub fn address(&self) -> &Address {
         let hosts = self.hosts.list();
         let chosen = self.hosts.chosen().and_then(|at| hosts.get(at)).or(hosts.first());
-        chosen.map_or(const { &Address::Unix(PathBuf::new()) }, |host| &host.address)
+        chosen.map_or(const { &Address::Tcp { host: String::new(), port: 0 } }, |host| &host.address)
     }
 
     /// Where all hosts listen, in the given order.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use freshet_net::mysql::{Client, Upstream, role};
+use freshet_net::mysql::{Client, Upstream};
 
 use super::super::report::Report;
 
@@ -33,7 +33,7 @@ pub(super) async fn look(upstream: &Upstream, report: &mut Report) {
 
 async fn is_primary(upstream: &Upstream, at: usize) -> Result<bool> {
     let mut client = Client::connect_to(upstream, at).await?;
-    let is_primary = role::is_primary(&mut client, ANSWER_TIMEOUT).await?;
+    let is_primary = client.ask_for_primary(ANSWER_TIMEOUT).await?;
     client.close().await;
     Ok(is_primary)
 }

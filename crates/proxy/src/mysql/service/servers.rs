@@ -127,7 +127,7 @@ async fn ask(mysql: &MySql, at: usize, client: &mut Option<Client>) -> Result<Fo
     let run = identity::read(run).ok_or_else(unexpected)?;
     let executed = if is_mariadb { Executed::of_mariadb(executed) } else { Executed::of_mysql(executed) };
     let executed = executed.ok_or_else(unexpected)?;
-    let is_primary = role::is_off(read_only) && !role::is_secondary(client, ANSWER_TIMEOUT).await?;
+    let is_primary = role::is_off(read_only) && !client.ask_for_secondary(ANSWER_TIMEOUT).await?;
     let (receives, lag_seconds) = replication(client).await?;
     Ok(Found {
         system_id: run.server,

@@ -1,11 +1,13 @@
 //! What is shown of the hosts, wrong ones, and those that do not answer.
 
-use anyhow::{Result, ensure};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 use freshet_testbed::MysqlSettings;
 
 use super::{Hosts, IS_STREAM_SERVER, POSITION, REASON, ROLE, STATE};
 use crate::mysql::support::{Kind, on_both};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, program};
 
 on_both!(roles_and_trouble_are_shown, a_host_of_another_database);
 
@@ -36,6 +38,14 @@ fn roles_and_trouble_are_shown(kind: Kind) -> Result<()> {
     let metrics = freshet.metrics()?;
     let up = |server: &str| metrics.value(&format!("freshet_server_up{{server=\"{server}\"}}"));
     ensure!((up(&primary), up(&replica), up(nobody)) == (1.0, 1.0, 0.0), "{metrics:?}");
+    let said = check(&hosts.url(&[nobody, &replica, &primary]))?;
+    for line in [
+        format!("the server {nobody} cannot be looked at"),
+        format!("the server {replica} is read-only"),
+        format!("the server {primary} is a primary"),
+    ] {
+        ensure!(said.contains(&line), "nothing of {line:?} in {said}");
+    }
     // The replica ends, and comes back.
     hosts.replica.stop()?;
     hosts.shows(&freshet, &replica, &[(ROLE, "replica"), (STATE, "down")])?;
@@ -43,6 +53,13 @@ fn roles_and_trouble_are_shown(kind: Kind) -> Result<()> {
     hosts.replica.start_again()?;
     hosts.shows(&freshet, &replica, &[(ROLE, "replica"), (STATE, "up"), (REASON, "")])?;
     Ok(())
+}
+
+/// What `freshet check` says.
+fn check(url: &str) -> Result<String> {
+    let mut command = Command::new(program()?.context("no program")?);
+    command.args(["--log", "warn", "check", "--upstream", url]);
+    Ok(String::from_utf8_lossy(&command.output()?.stdout).into_owned())
 }
 
 /// A server that can be written, but was never a replica.
