@@ -196,10 +196,10 @@ fn verdict(inside: &Inside, source: &Source, at: usize, server: &Watched) -> Opt
         return Some(LeftOut::Replaced);
     }
     // The same server under another address is no rival.
-    let is_rival = |rival: &&Watched| {
+    let is_rival = |rival: &Watched| {
         rival.is_up_as(Role::Primary) && rival.found.as_ref().is_some_and(|other| other.system_id != found.system_id)
     };
-    if inside.list.get(source.at).filter(is_rival).is_some() {
+    if inside.list.get(source.at).is_some_and(is_rival) {
         return Some(LeftOut::SecondWritable);
     }
     (gtids.receives && !server.past.was_replica).then_some(LeftOut::WritableReplica)
