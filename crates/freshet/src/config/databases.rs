@@ -224,8 +224,9 @@ impl DatabaseConfig {
     /// Whether both have a change stream of the same server and database, as far as the connection strings show.
     fn is_same_database(&self, other: &Self) -> bool {
         if self.args.is_mysql() {
-            let address = |one: &Self| Some(MySqlUpstream::parse(&one.args.upstream).ok()?.address().clone());
-            return address(self).is_some_and(|this| address(other) == Some(this));
+            let upstream = |one: &Self| MySqlUpstream::parse(&one.args.upstream).ok();
+            let (Some(this), Some(other)) = (upstream(self), upstream(other)) else { return false };
+            return this.addresses().any(|address| other.addresses().any(|theirs| theirs == address));
         }
         let upstream = |one: &Self| {
             let environment = Environment::process();

@@ -58,7 +58,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) check_config: bool,
     /// The database, and the account for Freshet's own connections: mysql://user:password@host:port/database
-    /// (mariadb:// too), postgres://user:password@host:port/database, or any other connection string that libpq
+    /// (mariadb:// too; several hosts: host:port,host:port), postgres://user:password@host:port/database, or any other connection string that libpq
     /// understands; parts that it leaves out come from PGHOST, PGUSER …, ~/.pgpass
     #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
     pub(crate) upstream: String,

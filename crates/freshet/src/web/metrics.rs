@@ -94,8 +94,20 @@ fn pools(shared: &Shared, out: &mut Writer) -> fmt::Result {
     out.counter("freshet_pool_timeouts", help, pools.timeouts.load(Relaxed))
 }
 
-/// The figures of reads at replicas, where there are such reads.
+/// The servers of an upstream of several hosts.
+fn servers(shared: &Shared, out: &mut Writer) -> fmt::Result {
+    let help = "Whether a server of an upstream of several hosts answers and is not left out, by server";
+    let up = shared.servers.are_up();
+    if up.is_empty() {
+        return Ok(());
+    }
+    let up = up.into_iter();
+    out.gauges(("freshet_server_up", help), "server", up.map(|(server, is_up)| (server, u64::from(is_up))))
+}
+
+/// The figures of several servers, and of reads at replicas, where there are such reads.
 fn replicas(shared: &Shared, out: &mut Writer) -> fmt::Result {
+    servers(shared, out)?;
     let figures = shared.servers.read_figures();
     if !shared.settings.pool.may_read_replicas(figures.len()) {
         return Ok(());

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::error::{ConnectError, Error, ServerError};
 use super::login::{LoggedIn, login};
 use super::packets::Packets;
+use super::role;
 use super::upstream::Upstream;
 use super::version::ServerVersion;
 
@@ -42,6 +43,8 @@ enum State {
 /// A connection of Freshet's own.
 pub struct Client {
     upstream: Upstream,
+    /// The place of the host that it leads to.
+    host: usize,
     packets: Packets,
     connection_id: u32,
     server: ServerVersion,
@@ -50,12 +53,62 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and logs in, within the connect time-out.
+    /// Connects and logs in, within the connect time-out for each host. Of several hosts, it leads to the first that is the primary; that is the host in
+    /// use from now on.
     pub async fn connect(upstream: &Upstream) -> Result<Self, ConnectError> {
-        let LoggedIn { packets, handshake } = login(upstream).await?;
+        if !upstream.has_several_hosts() {
+            return Self::connect_to(upstream, 0).await;
+        }
+        let mut last = None;
+        for host in upstream.hosts().candidates() {
+            match Self::connect_to_primary(upstream, host).await {
+                Ok(Some(client)) if upstream.choose(host) => return Ok(client),
+                Ok(_) => upstream.reject(host),
+                Err(error) => {
+                    upstream.hosts().note_silent(host);
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.unwrap_or(ConnectError::NoPrimary))
+    }
+
+    /// Connects and logs in to this host, whatever it is, within the connect time-out.
+    pub async fn connect_to(upstream: &Upstream, host: usize) -> Result<Self, ConnectError> {
+        let LoggedIn { packets, handshake } = login(upstream, host).await?;
         let server = ServerVersion::parse(&handshake.server_version);
         let (upstream, connection_id) = (upstream.clone(), handshake.connection_id);
-        Ok(Self { upstream, packets, connection_id, server, state: State::Ready, answer_bytes_max: ANSWER_BYTES_MAX })
+        let (state, answer_bytes_max) = (State::Ready, ANSWER_BYTES_MAX);
+        Ok(Self { upstream, host, packets, connection_id, server, state, answer_bytes_max })
+    }
+
+    /// None: this host is not the primary.
+    async fn connect_to_primary(upstream: &Upstream, host: usize) -> Result<Option<Self>, ConnectError> {
+        let mut client = Self::connect_to(upstream, host).await?;
+        if client.ask_for_primary(upstream.connect_timeout()).await.map_err(ConnectError::Protocol)? {
+            return Ok(Some(client));
+        }
+        client.close().await;
+        Ok(None)
+    }
+
+    /// Asks whether the server is the primary.
+    pub async fn ask_for_primary(&mut self, limit: Duration) -> Result<bool, Error> {
+        let rows = self.query_timeout(role::READ_ONLY, limit).await?;
+        let is_writable = matches!(rows.first().map(Vec::as_slice), Some([Some(value)]) if role::is_off(value));
+        Ok(is_writable && !self.ask_for_secondary(limit).await?)
+    }
+
+    /// Asks whether the server is a secondary of a group. An account that may not know it takes the server for no member: secondaries are read-only,
+    /// too.
+    pub async fn ask_for_secondary(&mut self, limit: Duration) -> Result<bool, Error> {
+        if self.server.is_mariadb {
+            return Ok(false);
+        }
+        match self.query_timeout(role::GROUP, limit).await {
+            Err(Error::Server(_)) => Ok(false),
+            rows => Ok(rows?.first().is_some_and(|member| role::is_secondary(member))),
+        }
     }
 
     /// The server's kind and version.
@@ -174,7 +227,7 @@ impl Client {
     /// Kills the running statement, over a second connection. Best effort.
     async fn kill_query(&self) {
         // Boxed: this client's future would contain itself otherwise.
-        if let Ok(mut other) = Box::pin(Self::connect(&self.upstream)).await {
+        if let Ok(mut other) = Box::pin(Self::connect_to(&self.upstream, self.host)).await {
             let _ = Box::pin(other.query(&format!("KILL QUERY {}", self.connection_id))).await;
         }
     }

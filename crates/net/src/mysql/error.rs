@@ -37,6 +37,9 @@ pub enum ConnectError {
     /// Not within the time limit.
     #[error("the upstream did not complete the login within {0:?}")]
     Timeout(Duration),
+    /// Several hosts, and none of those that answer is the primary.
+    #[error("no host of the upstream is a primary: each is read-only, left out, or does not answer")]
+    NoPrimary,
     /// The TLS handshake failed, or the certificate is not trusted.
     #[error("TLS with the upstream failed: {0}")]
     Tls(#[source] io::Error),
@@ -74,7 +77,7 @@ impl ConnectError {
     /// Whether no server takes connections, rather than one that refuses this login: none answers, or it ends.
     pub fn is_absence(&self) -> bool {
         match self {
-            Self::Tcp(_) | Self::Timeout(_) => true,
+            Self::Tcp(_) | Self::Timeout(_) | Self::NoPrimary => true,
             Self::Protocol(error) => matches!(error, Error::Io(_) | Error::Closed | Error::Timeout(_)),
             Self::Refused(error) => error.code == 1053, // ER_SERVER_SHUTDOWN
             _ => false,

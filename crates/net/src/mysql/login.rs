@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::auth;
 use super::error::{ConnectError, Error};
-use super::open::{open_unbounded, start_tls, wants_tls};
+use super::open::{open_unbounded, start_tls};
 use super::packets::Packets;
 use super::upstream::Upstream;
 
@@ -44,21 +44,21 @@ pub(super) struct LoggedIn {
     pub(super) handshake: Handshake,
 }
 
-/// Opens a connection and logs in, within the connect time-out.
-pub(super) async fn login(upstream: &Upstream) -> Result<LoggedIn, ConnectError> {
+/// Opens a connection to this host and logs in, within the connect time-out.
+pub(super) async fn login(upstream: &Upstream, host: usize) -> Result<LoggedIn, ConnectError> {
     let limit = upstream.connect_timeout();
     let login = async {
-        match login_unbounded(upstream).await {
+        match login_unbounded(upstream, host).await {
             // The server has no cipher in common with Freshet: the next attempt is plain.
-            Err(ConnectError::Tls(_)) if !upstream.accepts_tls() => login_unbounded(upstream).await,
+            Err(ConnectError::Tls(_)) if !upstream.accepts_tls(host) => login_unbounded(upstream, host).await,
             other => other,
         }
     };
     timeout(limit, login).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
-async fn login_unbounded(upstream: &Upstream) -> Result<LoggedIn, ConnectError> {
-    let opened = open_unbounded(upstream).await?;
+async fn login_unbounded(upstream: &Upstream, host: usize) -> Result<LoggedIn, ConnectError> {
+    let opened = open_unbounded(upstream, host).await?;
     let handshake = opened.parse()?;
     if !handshake.capabilities.has(Capabilities::PROTOCOL_41.with(Capabilities::SECURE_CONNECTION)) {
         return Err(ConnectError::Method("mysql_old_password".to_owned()));
@@ -66,7 +66,7 @@ async fn login_unbounded(upstream: &Upstream) -> Result<LoggedIn, ConnectError> 
     if !opened.rest.is_empty() {
         return Err(ConnectError::Protocol(Error::Malformed(Malformed::Trailing(opened.rest.len()))));
     }
-    let encrypt = wants_tls(upstream, &opened.socket, &handshake)?;
+    let encrypt = opened.wants_tls(upstream)?;
     let mut capabilities = WANTED & handshake.capabilities;
     if !encrypt {
         capabilities = capabilities.without(Capabilities::SSL);
@@ -99,7 +99,7 @@ async fn login_unbounded(upstream: &Upstream) -> Result<LoggedIn, ConnectError> 
         response.put_ssl_request(&mut request);
         packets.send(&request).await.map_err(ConnectError::Tcp)?;
         let (socket, _) = packets.into_parts();
-        packets = Packets::behind(2, start_tls(upstream, socket).await?);
+        packets = Packets::behind(2, start_tls(upstream, host, socket).await?);
     }
     let mut payload = Vec::new();
     response.put(&mut payload);

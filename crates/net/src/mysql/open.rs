@@ -12,9 +12,11 @@ use freshet_wire::mysql::handshake::Handshake;
 use rustls::AlertDescription;
 use tokio::time::timeout;
 
+use super::address::Address;
 use super::error::{ConnectError, Error};
+use super::hosts::Host;
 use super::packets::Packets;
-use super::upstream::{Address, Upstream};
+use super::upstream::Upstream;
 use crate::Socket;
 use crate::stream::Stream;
 use crate::tcp::connect_tcp;
@@ -24,52 +26,46 @@ use crate::tcp::connect_tcp;
 pub struct Opened {
     /// Not encrypted yet.
     pub socket: Socket,
+    /// The place of the host that it leads to.
+    pub host: usize,
     /// Payload of the server's first packet, a handshake. Its sequence number was 0.
     pub handshake: Vec<u8>,
     /// Bytes behind the handshake; the protocol has none. They must not be taken for bytes received over TLS.
     pub rest: Vec<u8>,
 }
 
-/// Connects for a client: waits for the connect throttle, then connects within the upstream's connect time-out. An ERR packet in place of the
-/// handshake is [`ConnectError::Refused`].
+/// Connects for a client to the host in use, as soon as there is one: waits for the connect throttle, then connects within the upstream's connect
+/// time-out. An ERR packet in place of the handshake is [`ConnectError::Refused`].
 pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
+    let chosen = upstream.hosts().wait(upstream.connect_timeout()).await;
+    open_at(upstream, chosen.ok_or(ConnectError::NoPrimary)?).await
+}
+
+/// The same to this host.
+pub async fn open_at(upstream: &Upstream, host: usize) -> Result<Opened, ConnectError> {
     let limit = upstream.connect_timeout();
-    upstream.connect_throttle().take(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+    let opened = upstream.connect_throttle().take(limit, open_unbounded(upstream, host)).await;
+    opened.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
 /// The same for Freshet's own sessions, which do not wait for the throttle; the caller bounds the time.
-pub(super) async fn open_unbounded(upstream: &Upstream) -> Result<Opened, ConnectError> {
-    let mut packets = Packets::new(connect(upstream).await?, BytesMut::new());
+pub(super) async fn open_unbounded(upstream: &Upstream, host: usize) -> Result<Opened, ConnectError> {
+    let mut packets = Packets::new(connect(upstream, host).await?, BytesMut::new());
     let handshake = packets.receive().await.map_err(ConnectError::Protocol)?;
     if handshake.first() == Some(&error::MARK) {
         return Err(ConnectError::refused(&handshake));
     }
     let (socket, rest) = packets.into_parts();
-    Ok(Opened { socket, handshake, rest: rest.to_vec() })
+    Ok(Opened { socket, host, handshake, rest: rest.to_vec() })
 }
 
-async fn connect(upstream: &Upstream) -> Result<Socket, ConnectError> {
-    let address = upstream.address();
+async fn connect(upstream: &Upstream, host: usize) -> Result<Socket, ConnectError> {
+    let Some(Host { address, .. }) = upstream.host(host) else { return Err(ConnectError::NoPrimary) };
     let connected = match address {
         Address::Unix(path) => Stream::connect_unix(path).await.map(Socket::Unix),
         Address::Tcp { host, port } => connect_tcp(host, None, *port).await.map(Socket::Tcp),
     };
     connected.map_err(|error| ConnectError::Tcp(io::Error::new(error.kind(), format!("{address}: {error}"))))
-}
-
-/// Whether a connection to a server with this handshake must be encrypted; an error if encryption is required and not possible.
-pub(super) fn wants_tls(upstream: &Upstream, socket: &Socket, handshake: &Handshake) -> Result<bool, ConnectError> {
-    let can = handshake.capabilities.has(Capabilities::SSL);
-    match socket {
-        Socket::Tcp(_) if upstream.requires_tls() && !can => Err(ConnectError::NoTls),
-        Socket::Tcp(_) => {
-            if !can {
-                upstream.set_tls_settled();
-            }
-            Ok(can && upstream.accepts_tls())
-        }
-        _ => Ok(false),
-    }
 }
 
 impl Opened {
@@ -80,7 +76,17 @@ impl Opened {
 
     /// Whether the upstream's `ssl-mode` encrypts this connection; an error if encryption is required and not possible.
     pub fn wants_tls(&self, upstream: &Upstream) -> Result<bool, ConnectError> {
-        wants_tls(upstream, &self.socket, &self.parse()?)
+        let can = self.parse()?.capabilities.has(Capabilities::SSL);
+        match self.socket {
+            Socket::Tcp(_) if upstream.requires_tls() && !can => Err(ConnectError::NoTls),
+            Socket::Tcp(_) => {
+                if !can {
+                    upstream.set_tls_settled(self.host);
+                }
+                Ok(can && upstream.accepts_tls(self.host))
+            }
+            _ => Ok(false),
+        }
     }
 }
 
@@ -89,20 +95,22 @@ impl Opened {
 ///
 /// Freshet remembers that a server has no cipher in common with it: if `ssl-mode` only prefers TLS, later connections to this server are plain.
 /// (MySQL before 8.0.16 was built with an OpenSSL that has no ECDHE; its clients use DHE, which rustls does not have.)
-pub async fn start_tls(upstream: &Upstream, socket: Socket) -> Result<Socket, ConnectError> {
-    let (Socket::Tcp(tcp), Address::Tcp { host, .. }) = (socket, upstream.address()) else {
+pub async fn start_tls(upstream: &Upstream, host: usize, socket: Socket) -> Result<Socket, ConnectError> {
+    let (Socket::Tcp(tcp), Some(Address::Tcp { host: name, .. })) =
+        (socket, upstream.host(host).map(|host| &host.address))
+    else {
         return Err(ConnectError::NoTls);
     };
     let limit = upstream.connect_timeout();
     let connected =
-        timeout(limit, upstream.tls().connect(tcp, host)).await.map_err(|_| ConnectError::Timeout(limit))?;
+        timeout(limit, upstream.tls().connect(tcp, name)).await.map_err(|_| ConnectError::Timeout(limit))?;
     if connected.is_ok() {
-        upstream.set_tls_settled();
+        upstream.set_tls_settled(host);
     }
     let connected = connected.map_err(|error| {
         let has_none = has_no_cipher(&error);
         if has_none {
-            upstream.set_tls_incompatible();
+            upstream.set_tls_incompatible(host);
         }
         ConnectError::Tls(explain(&error, has_none))
     })?;

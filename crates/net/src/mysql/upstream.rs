@@ -1,4 +1,4 @@
-//! The upstream's address: `mysql://user:password@host:port/database?name=value`, or `mariadb://…`.
+//! The upstream's address: `mysql://user:password@host:port,host:port/database?name=value`, or `mariadb://…`.
 //!
 //! The servers' own programs do not take URLs, but drivers do, and they agree on this form. The options after the question mark have the names of the
 //! `mysql` program's options. Error messages do not contain the password: in a mistyped URL it may be in any place, so no message quotes more than a
@@ -7,9 +7,11 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::address::Address;
+use super::hosts::{Host, Hosts};
 use crate::connect_throttle::ConnectThrottle;
 use crate::postgres::secret::Secret;
 use crate::tls::{RootCert, SslMode, TlsError, TlsOptions, UpstreamTls};
@@ -19,45 +21,17 @@ const PORT_DEFAULT: u16 = 3306;
 /// Time limit of a connection, from the name's resolution to the end of the login.
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// A server, with the account that Freshet uses there.
+/// A server, or a primary and its replicas, with the account that Freshet uses there. Copies with other accounts have the same choice of a host.
 #[derive(Clone)]
 pub struct Upstream {
-    address: Address,
+    hosts: Arc<Hosts>,
     user: String,
     password: Secret,
     database: Option<String>,
     mode: SslMode,
     tls: UpstreamTls,
     connect_timeout: Duration,
-    /// The server has no cipher in common with Freshet.
-    tls_incompatible: Arc<AtomicBool>,
-    /// Whether `tls_incompatible` is known.
-    tls_settled: Arc<AtomicBool>,
     connect_throttle: Arc<ConnectThrottle>,
-}
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// By TCP.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-    /// At a Unix socket.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
 }
 
 /// Why a URL cannot be used.
@@ -85,6 +59,12 @@ pub enum UpstreamError {
         "the URL's port is no number from 1 to 65535; if that was part of the password, write : @ / ? in it as %3A %40 %2F %3F"
     )]
     Port,
+    /// Nothing between two commas.
+    #[error("the URL's list of hosts has an empty place: write mysql://user:password@host1:3306,host2:3306/database")]
+    EmptyHost,
+    /// `socket` with a list of hosts.
+    #[error("the URL names several hosts and a socket: give either")]
+    SocketAndHosts,
     /// An option without a value.
     #[error("the URL's options have the form name=value, joined by &")]
     Query,
@@ -132,8 +112,8 @@ impl Upstream {
         let rest = strip_scheme(url).ok_or(UpstreamError::Scheme)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (credentials, host) = authority.split_once('@').unwrap_or(("", authority));
-        if host.contains('@') || database.contains('@') {
+        let (credentials, hosts) = authority.split_once('@').unwrap_or(("", authority));
+        if hosts.contains('@') || database.contains('@') {
             return Err(UpstreamError::AtSign);
         }
         let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
@@ -142,28 +122,19 @@ impl Upstream {
             return Err(UpstreamError::User);
         }
         let options = Options::parse(query)?;
-        let address = match &options.socket {
-            Some(path) => Address::Unix(path.clone()),
-            None => tcp_address(host)?,
+        let addresses = match &options.socket {
+            Some(_) if hosts.contains(',') => return Err(UpstreamError::SocketAndHosts),
+            Some(path) => vec![Address::Unix(path.clone())],
+            None if hosts.contains(',') && hosts.split(',').any(str::is_empty) => return Err(UpstreamError::EmptyHost),
+            None => hosts.split(',').map(tcp_address).collect::<Result<_, _>>()?,
         };
         let (mode, tls) = options.tls()?;
         let database = Some(decode(database, "database")?).filter(|name| !name.is_empty());
         let password = Secret::new(decode(password, "password")?);
         let connect_timeout = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
         let tls = UpstreamTls::new(&tls)?;
-        let (tls_incompatible, tls_settled, connect_throttle) = (Arc::default(), Arc::default(), Arc::default());
-        Ok(Self {
-            address,
-            user,
-            password,
-            database,
-            mode,
-            tls,
-            connect_timeout,
-            tls_incompatible,
-            tls_settled,
-            connect_throttle,
-        })
+        let (hosts, connect_throttle) = (Arc::new(Hosts::new(addresses)), Arc::default());
+        Ok(Self { hosts, user, password, database, mode, tls, connect_timeout, connect_throttle })
     }
 
     /// The account's name.
@@ -181,9 +152,49 @@ impl Upstream {
         self.database.as_deref()
     }
 
-    /// Where the server listens.
+    /// Where the host in use listens; the first one, if none has been chosen.
     pub fn address(&self) -> &Address {
-        &self.address
+        let hosts = self.hosts.list();
+        let chosen = self.hosts.chosen().and_then(|at| hosts.get(at)).or(hosts.first());
+        chosen.map_or(const { &Address::Tcp { host: String::new(), port: 0 } }, |host| &host.address)
+    }
+
+    /// Where all hosts listen, in the given order.
+    pub fn addresses(&self) -> impl ExactSizeIterator<Item = &Address> {
+        self.hosts.list().iter().map(|host| &host.address)
+    }
+
+    /// Whether there are several hosts, of which the primary is used.
+    pub fn has_several_hosts(&self) -> bool {
+        self.hosts.list().len() > 1
+    }
+
+    /// The place of the host in use; None: the primary is not known.
+    pub fn chosen(&self) -> Option<usize> {
+        self.hosts.chosen()
+    }
+
+    /// The host was found to be the primary: it is used, unless it is left out (false).
+    pub fn choose(&self, at: usize) -> bool {
+        self.hosts.choose(at)
+    }
+
+    /// The host was found not to be the primary.
+    pub fn reject(&self, at: usize) {
+        self.hosts.reject(at);
+    }
+
+    /// Leaves a host out of every choice, or no longer. Open connections stay.
+    pub fn leave_out(&self, at: usize, is_out: bool) {
+        self.hosts.leave_out(at, is_out);
+    }
+
+    pub(super) fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    pub(super) fn host(&self, at: usize) -> Option<&Host> {
+        self.hosts.list().get(at)
     }
 
     /// The time limit of a connection.
@@ -197,9 +208,10 @@ impl Upstream {
         Self { user: user.to_owned(), password, database: database.map(str::to_owned), ..self.clone() }
     }
 
-    /// Whether a connection is encrypted if the server supports it.
-    pub fn accepts_tls(&self) -> bool {
-        self.requires_tls() || self.mode != SslMode::Disable && !self.tls_incompatible.load(Ordering::Relaxed)
+    /// Whether a connection to this host is encrypted if the server supports it.
+    pub(super) fn accepts_tls(&self, at: usize) -> bool {
+        let is_incompatible = || self.host(at).is_some_and(|host| host.tls_incompatible.load(Ordering::Relaxed));
+        self.requires_tls() || self.mode != SslMode::Disable && !is_incompatible()
     }
 
     /// Whether a TCP connection must be encrypted.
@@ -212,20 +224,26 @@ impl Upstream {
         &self.connect_throttle
     }
 
-    pub(super) fn set_tls_settled(&self) {
-        self.tls_settled.store(true, Ordering::Relaxed);
+    pub(super) fn set_tls_settled(&self, at: usize) {
+        if let Some(host) = self.host(at) {
+            host.tls_settled.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// Whether it is known if connections are encrypted: `ssl-mode` leaves no choice, or a connection was made. A session cannot change to plain text
-    /// later, since its client has seen the server's handshake of this connection.
+    /// Whether it is known of the host in use if connections are encrypted: `ssl-mode` leaves no choice, or a connection was made. A session cannot
+    /// change to plain text later, since its client has seen the server's handshake of this connection.
     pub fn tls_is_settled(&self) -> bool {
-        let choice = matches!(self.address, Address::Tcp { .. }) && self.accepts_tls() && !self.requires_tls();
-        !choice || self.tls_settled.load(Ordering::Relaxed)
+        let Some(at) = self.chosen() else { return false };
+        let Some(host) = self.host(at) else { return true };
+        let choice = matches!(host.address, Address::Tcp { .. }) && self.accepts_tls(at) && !self.requires_tls();
+        !choice || host.tls_settled.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_tls_incompatible(&self) {
-        self.tls_incompatible.store(true, Ordering::Relaxed);
-        self.set_tls_settled();
+    pub(super) fn set_tls_incompatible(&self, at: usize) {
+        if let Some(host) = self.host(at) {
+            host.tls_incompatible.store(true, Ordering::Relaxed);
+        }
+        self.set_tls_settled(at);
     }
 
     pub(super) fn tls(&self) -> &UpstreamTls {
@@ -331,12 +349,12 @@ fn decode(part: &str, what: &'static str) -> Result<String, UpstreamError> {
     String::from_utf8(decoded).map_err(|_| UpstreamError::Percent(what))
 }
 
-/// Address and database, without user and password.
+/// Addresses and database, without user and password.
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.database {
-            Some(database) => write!(f, "{}/{database}", self.address),
-            None => self.address.fmt(f),
+            Some(database) => write!(f, "{}/{database}", self.hosts),
+            None => self.hosts.fmt(f),
         }
     }
 }
@@ -344,7 +362,7 @@ impl fmt::Display for Upstream {
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Upstream");
-        shown.field("address", &self.address).field("user", &self.user).field("database", &self.database);
+        shown.field("hosts", &self.hosts.to_string()).field("user", &self.user).field("database", &self.database);
         shown.field("mode", &self.mode).finish_non_exhaustive()
     }
 }

@@ -15,6 +15,14 @@ use crate::server::sessions::Link;
 const FIRST: u32 = 1 << 30;
 const COUNT: u32 = 1 << 30;
 
+/// A server's number of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Thread {
+    /// The place of the server among the upstream's hosts.
+    pub(crate) host: usize,
+    pub(crate) number: u32,
+}
+
 /// The sessions by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Kills {
@@ -34,7 +42,7 @@ pub(crate) struct Target {
 #[derive(Debug, Default)]
 struct Now {
     /// The server's number of its connection; None: it has none.
-    thread: Option<u32>,
+    thread: Option<Thread>,
     /// Those that are under way.
     kills: u32,
 }
@@ -43,7 +51,7 @@ struct Now {
 #[derive(Debug)]
 pub(crate) struct Aim {
     target: Arc<Target>,
-    pub(crate) thread: u32,
+    pub(crate) thread: Thread,
 }
 
 impl Drop for Aim {
@@ -85,7 +93,7 @@ impl Target {
     }
 
     /// The session has this connection.
-    pub(crate) fn has(&self, thread: u32) {
+    pub(crate) fn has(&self, thread: Thread) {
         self.now().thread = Some(thread);
     }
 
@@ -167,9 +175,9 @@ mod tests {
         let target = kills.begin(number, "a", &listed.link);
         assert!(kills.get(number).is_some() && kills.get(number + 1).is_none());
         assert!(target.aim().is_none());
-        target.has(7);
+        target.has(Thread { host: 1, number: 7 });
         let aim = target.aim().unwrap();
-        assert!(aim.thread == 7 && !target.leaves());
+        assert!(aim.thread.number == 7 && !target.leaves());
         drop(aim);
         assert!(target.leaves() && target.aim().is_none());
         kills.end(&target);

@@ -1,14 +1,18 @@
 //! The servers of an upstream of several hosts: what is known of each, and which of them must not be used.
 //!
-//! A service connection to each host reads its role and position (`postgres/service/servers.rs`). Two facts make a server the wrong one, whatever
+//! A service connection to each host reads its role and position (`postgres/service/servers.rs`, `mysql/service/servers.rs`). MySQL and MariaDB:
+//! [`gtids`]. PostgreSQL: two facts make a server the wrong one, whatever
 //! else it says: it is another database system than that of the change stream, or it is a primary although a newer timeline exists, so another server
 //! was promoted. Such a primary lives on without its standbys, and what is written there is lost. Of two primaries with the same timeline nobody
 //! knows which is right: Freshet stays with the one that it uses. Only Patroni knows, where its members say who holds the leader's key: a primary
 //! without it is the wrong one, also before any other has been seen.
 
+mod gtids;
 mod reading;
 mod route;
 mod settled;
+#[cfg(test)]
+mod tests;
 mod views;
 
 use std::fmt;
@@ -24,6 +28,7 @@ use crate::shared::ServerIdentity;
 use crate::shared::servers::reading::Reading;
 use crate::shared::servers::settled::Settled;
 
+pub(crate) use gtids::{Executed, Gtids};
 pub use reading::ReadFigures;
 pub(crate) use reading::{Trouble, Who};
 pub(crate) use route::{Route, route};
@@ -35,6 +40,8 @@ pub(crate) use views::InUse;
 pub(crate) enum Role {
     Primary,
     Standby,
+    /// The same of MySQL or MariaDB.
+    Replica,
 }
 
 impl Role {
@@ -42,6 +49,7 @@ impl Role {
         match self {
             Self::Primary => "primary",
             Self::Standby => "standby",
+            Self::Replica => "replica",
         }
     }
 }
@@ -60,6 +68,8 @@ pub(crate) struct Found {
     pub(crate) lag_seconds: String,
     /// When the process that answers last read the server's configuration.
     pub(crate) configuration: String,
+    /// Of MySQL or MariaDB.
+    pub(crate) gtids: Option<Gtids>,
 }
 
 impl Found {
@@ -79,6 +89,13 @@ impl Found {
     /// Whether both are answers of one run of one server.
     fn is_run_of(&self, other: &Self) -> bool {
         self.system_id == other.system_id && self.postmaster_start == other.postmaster_start
+    }
+
+    fn place(&self) -> Option<String> {
+        match &self.gtids {
+            Some(gtids) => Some(gtids.executed.to_string()),
+            None => self.position.map(|position| position.to_string()),
+        }
     }
 
     /// Whether it is the server of this stream.
@@ -105,6 +122,11 @@ pub(crate) enum LeftOut {
     /// A primary of an older timeline than this one.
     OldTimeline(u32),
     SecondPrimary,
+    /// MySQL and MariaDB, as the following.
+    SecondWritable,
+    Unrelated,
+    Replaced,
+    WritableReplica,
 }
 
 impl fmt::Display for LeftOut {
@@ -119,6 +141,14 @@ impl fmt::Display for LeftOut {
                 write!(f, "it is an old primary: another server was promoted to timeline {newest}")
             }
             Self::SecondPrimary => f.write_str("it is a second primary with the same timeline"),
+            Self::SecondWritable => f.write_str("it is a second primary: another server that can be written is in use"),
+            Self::Unrelated => {
+                f.write_str("it has none of the primary's GTIDs: another database, or no replica of it yet")
+            }
+            Self::Replaced => {
+                f.write_str("it is an old primary: it can be written, but lacks GTIDs of the server that replaced it")
+            }
+            Self::WritableReplica => f.write_str("it is a replica that can be written: set read_only there"),
         }
     }
 }
@@ -136,6 +166,7 @@ struct Watched {
     /// Among those that may answer a read.
     weight: u32,
     reading: Reading,
+    past: gtids::Past,
 }
 
 impl Watched {
@@ -163,6 +194,8 @@ struct Inside {
     newest: u32,
     /// None: Patroni is not asked, or does not say.
     leader: Option<Leader>,
+    /// MySQL and MariaDB: the stream's server.
+    source: Option<gtids::Source>,
 }
 
 impl Inside {
@@ -170,6 +203,18 @@ impl Inside {
     fn leader_found(&self) -> Option<&Found> {
         let Some(Leader::At(at)) = self.leader else { return None };
         self.list.get(at)?.found.as_deref()
+    }
+
+    /// Leaves servers out, or no longer; returns the changes.
+    fn apply(&mut self, verdicts: Vec<Option<LeftOut>>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (at, (server, left_out)) in self.list.iter_mut().zip(verdicts).enumerate() {
+            if server.left_out != left_out {
+                (server.left_out, server.since) = (left_out, Instant::now());
+                changes.push(Change { at, address: server.address.clone(), left_out });
+            }
+        }
+        changes
     }
 }
 
@@ -206,9 +251,9 @@ impl Servers {
     pub(crate) fn begin(&self, addresses: impl Iterator<Item = String>, limits: &ReplicaLimits) {
         let since = Instant::now();
         let watch = |address: String| {
-            let (found, trouble, left_out, reading) = Default::default();
+            let (found, trouble, left_out, reading, past) = Default::default();
             let weight = limits.weight_of(&address);
-            Watched { address, found, trouble, left_out, since, weight, reading }
+            Watched { address, found, trouble, left_out, since, weight, reading, past }
         };
         self.inside().list = addresses.map(watch).collect();
     }
@@ -265,14 +310,7 @@ impl Servers {
             .filter(|found| found.role == Role::Primary && found.system_id == *system_id);
         inside.newest = primaries.filter_map(|found| found.timeline).fold(inside.newest, u32::max);
         let verdicts: Vec<_> = (0..inside.list.len()).map(|at| verdict(inside, system_id, at, in_use)).collect();
-        let mut changes = Vec::new();
-        for (at, (server, left_out)) in inside.list.iter_mut().zip(verdicts).enumerate() {
-            if server.left_out != left_out {
-                (server.left_out, server.since) = (left_out, Instant::now());
-                changes.push(Change { at, address: server.address.clone(), left_out });
-            }
-        }
-        changes
+        inside.apply(verdicts)
     }
 
     /// A server's address.
@@ -359,7 +397,7 @@ fn row(server: &Watched, end: Option<Lsn>, pool: &PoolSettings, comes_from: impl
         server.address.clone(),
         text(|found| Some(found.role.name().to_owned())),
         text(|found| Some(found.timeline?.to_string())),
-        text(|found| Some(found.position?.to_string())),
+        text(Found::place),
         lag.map(|bytes| bytes.to_string()).unwrap_or_default(),
         text(|found| Some(found.lag_seconds.clone())),
         if found.is_some_and(comes_from) { "yes" } else { "no" }.to_owned(),
@@ -370,126 +408,4 @@ fn row(server: &Watched, end: Option<Lsn>, pool: &PoolSettings, comes_from: impl
         server.reading.figures().lagging.to_string(),
         if pool.read_replicas { weight.to_string() } else { String::new() },
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn found(system_id: &str, role: Role, timeline: u32) -> Found {
-        let (position, lag_seconds) = (Some(Lsn(100)), String::new());
-        let postmaster_start = timeline.to_string();
-        let timeline = Some(timeline);
-        let configuration = String::new();
-        Found { system_id: system_id.into(), postmaster_start, role, timeline, position, lag_seconds, configuration }
-    }
-
-    fn three() -> Servers {
-        let servers = Servers::default();
-        servers.begin(["a", "b", "c"].map(str::to_owned).into_iter(), &ReplicaLimits::default());
-        servers
-    }
-
-    fn stream() -> ServerIdentity {
-        ServerIdentity { system_id: "7".into(), postmaster_start: "1".into(), database: "d".into() }
-    }
-
-    fn left_out(changes: Vec<Change>) -> Vec<(usize, Option<LeftOut>)> {
-        changes.into_iter().map(|change| (change.at, change.left_out)).collect()
-    }
-
-    #[test]
-    fn an_old_primary_is_left_out_until_it_is_a_standby() {
-        let (servers, stream) = (three(), stream());
-        assert!(
-            servers.note(0, Ok(found("7", Role::Primary, 1)), 1)
-                && servers.note(1, Ok(found("7", Role::Standby, 1)), 1)
-        );
-        assert_eq!(servers.decide(Some(&stream), 0), []);
-        assert!(
-            servers.note(1, Ok(found("7", Role::Primary, 2)), 1)
-                && !servers.note(1, Ok(found("7", Role::Primary, 2)), 1)
-        );
-        let old = Some(LeftOut::OldTimeline(2));
-        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, old)]);
-        // The new primary is lost: the old one is still the wrong one.
-        assert!(servers.note(1, Err("refused".into()), 1));
-        assert_eq!(servers.decide(None, 0), []);
-        servers.note(0, Ok(found("7", Role::Standby, 2)), 1);
-        assert_eq!(left_out(servers.decide(None, 1)), [(0, None)]);
-    }
-
-    #[test]
-    fn of_two_primaries_with_one_timeline_the_one_in_use_stays() {
-        let (servers, stream) = (three(), stream());
-        let in_use = found("7", Role::Primary, 1);
-        servers.note(2, Ok(in_use.clone()), 1);
-        servers.note(0, Ok(in_use.clone()), 1);
-        assert_eq!(servers.decide(Some(&stream), 2), [], "one server under two addresses");
-        servers.note(0, Ok(Found { postmaster_start: "other".into(), ..in_use }), 1);
-        assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, Some(LeftOut::SecondPrimary))]);
-        servers.note(2, Err("gone".into()), 1);
-        assert_eq!(left_out(servers.decide(Some(&stream), 2)), [(0, None)], "no rival is left");
-    }
-
-    #[test]
-    fn a_primary_without_the_leaders_key_is_left_out() {
-        let (servers, stream) = (three(), stream());
-        let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
-        servers.note(0, Ok(run("1")), 1);
-        servers.note(1, Ok(run("2")), 1);
-        assert!(servers.note_leader(Some(Leader::At(1))) && !servers.note_leader(Some(Leader::At(1))));
-        let without = |leader| Some(LeftOut::WithoutKey(leader));
-        assert_eq!(left_out(servers.decide(None, 0)), [(0, without(Leader::At(1)))], "before any stream");
-        // The key has run out; it is the other's; nobody says.
-        servers.note_leader(Some(Leader::Nobody));
-        let nobody = without(Leader::Nobody);
-        assert_eq!(left_out(servers.decide(None, 0)), [(0, nobody), (1, nobody)], "before any stream");
-        assert_eq!(servers.decide(Some(&stream), 0), []);
-        servers.note_leader(Some(Leader::At(0)));
-        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None), (1, without(Leader::At(0)))]);
-        servers.note_leader(None);
-        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, Some(LeftOut::SecondPrimary))]);
-        // An old primary is the right one if it has the key, and a standby may have it before it is promoted.
-        servers.note(1, Ok(found("7", Role::Primary, 2)), 1);
-        servers.note_leader(Some(Leader::At(0)));
-        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, without(Leader::At(0)))]);
-        servers.note(1, Ok(Found { role: Role::Standby, ..run("2") }), 1);
-        servers.note_leader(Some(Leader::At(1)));
-        let changes = left_out(servers.decide(Some(&stream), 0));
-        assert_eq!(changes, [(0, without(Leader::At(1))), (1, None)]);
-        // Two addresses of one server.
-        servers.note(2, Ok(run("1")), 1);
-        servers.note_leader(Some(Leader::At(2)));
-        assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
-    }
-
-    #[test]
-    fn another_system_is_left_out_and_nothing_before_a_stream_says_which() {
-        let (servers, stream) = (three(), stream());
-        servers.note(0, Ok(found("8", Role::Primary, 9)), 1);
-        servers.note(1, Ok(found("7", Role::Primary, 1)), 1);
-        assert_eq!(servers.decide(None, 1), []);
-        assert_eq!(left_out(servers.decide(Some(&stream), 1)), [(0, Some(LeftOut::OtherSystem))]);
-        let rows = servers.shown("", &PoolSettings::default(), Some(&stream));
-        assert_eq!(rows.iter().map(|row| row[7].as_str()).collect::<Vec<_>>(), ["left out", "up", "unknown"]);
-        assert_eq!(rows[1][6], "yes");
-    }
-
-    #[test]
-    fn a_standby_may_lag_as_far_as_the_operator_allows() {
-        let limits = |lag_max| ReplicaLimits { lag_max, ..ReplicaLimits::default() };
-        let standby = |lag: &str| Found { lag_seconds: lag.into(), ..found("7", Role::Standby, 1) };
-        let (bytes, time) = (limits(Some(LagMax::Bytes(50))), limits(Some(LagMax::Time(Duration::from_secs(2)))));
-        let ends = [None, Some(Lsn(90)), Some(Lsn(150)), Some(Lsn(151))];
-        assert_eq!(ends.map(|end| standby("0").lags_beyond(&bytes, end)), [true, false, false, true]);
-        assert_eq!(
-            ["", "0", "2.000", "2.001"].map(|lag| standby(lag).lags_beyond(&time, None)),
-            [true, false, false, true]
-        );
-        assert!(!standby("9").lags_beyond(&limits(None), None));
-        assert!(!found("7", Role::Primary, 1).lags_beyond(&bytes, Some(Lsn(1000))));
-    }
 }

@@ -97,7 +97,11 @@ fn a_hot_row_under_writes(version: Version) -> Result<()> {
     let read_again = end.count("freshet_refreshes_total") - start.count("freshet_refreshes_total");
     ensure!(read_again <= WRITES, "{read_again} times for {WRITES} writes");
     // Who asks at once may have to: only the others are counted.
-    ensure!(fills <= WRITES / 8 + missed, "{fills} times readers had to fill the cache; {:?}", end.passed_since(&start));
+    ensure!(
+        fills <= WRITES / 8 + missed,
+        "{fills} times readers had to fill the cache; {:?}",
+        end.passed_since(&start)
+    );
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! * `cached_reads`: reads from the cache are distinguished by everything that decides their answers, and none is stale;
 //! * `binary_keys`: keys that are not text;
 //! * `functions`: functions and clauses of these servers;
+//! * `hosts`: a primary with replicas, and others;
 //! * `limits`: rows behind the last row of an answer with LIMIT;
 //! * `modes`: sessions with other quoting modes, or that send bytes;
 //! * `moving`: limits that move with the clock;
@@ -26,6 +27,7 @@ mod checking;
 mod clients;
 mod computed;
 mod functions;
+mod hosts;
 mod joining;
 mod limits;
 mod modes;

@@ -7,6 +7,7 @@
 mod account;
 mod binlog;
 mod database;
+mod hosts;
 mod tables;
 
 use std::fmt::Write as _;
@@ -30,6 +31,7 @@ type Version = (u32, u32, u32);
 pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
     let (upstream, mut database) = connect(args).await?;
     let mut report = Report::default();
+    hosts::look(&upstream, &mut report).await;
     if kind(&database, &mut report) {
         binlog::look(&mut database, &mut report).await?;
         account::look(&mut database, &upstream, &mut report).await?;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_net::mysql::open;
+use freshet_net::mysql::{open, open_at};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::command;
 use freshet_wire::mysql::handshake::{ClientHello, HandshakeResponse};
 use tokio::time::timeout;
 
 use crate::mysql::MySql;
-use crate::mysql::kills::Kill;
+use crate::mysql::kills::{Kill, Thread};
 use crate::mysql::login::{LOGIN_TIMEOUT, Leg, Refusal, SERVER_SHUTDOWN, not_offered, own};
 use crate::peer::Peer;
 use crate::pool::PoolKey;
@@ -59,10 +59,21 @@ impl Account {
         database: Option<&str>,
         shared: &Arc<MySql>,
         most: Option<Duration>,
-    ) -> Result<(Peer, u32), Refusal> {
+    ) -> Result<(Peer, Thread), Refusal> {
+        self.log_in_at(None, database, shared, most).await
+    }
+
+    /// The same at this host; None: the one in use.
+    async fn log_in_at(
+        &self,
+        host: Option<usize>,
+        database: Option<&str>,
+        shared: &Arc<MySql>,
+        most: Option<Duration>,
+    ) -> Result<(Peer, Thread), Refusal> {
         let limit = most.map_or(LOGIN_TIMEOUT, |most| most.min(LOGIN_TIMEOUT));
         let absent = |text: &str| Err(Refusal::Absent(text.to_owned()));
-        match timeout(limit, self.log_in(database, shared)).await {
+        match timeout(limit, self.log_in(host, database, shared)).await {
             // There is no client: the server has ended the connection.
             Ok(Err(Refusal::Gone)) => absent("Freshet cannot reach the database"),
             Ok(done) => done,
@@ -71,15 +82,15 @@ impl Account {
     }
 
     /// Sends a KILL of one of the server's numbers, on a connection of its own; returns the payload of the answer.
-    pub(crate) async fn kill(&self, kill: Kill, thread: u32, shared: &Arc<MySql>) -> Result<Vec<u8>, Refusal> {
-        let (mut peer, _) = self.log_in_again(None, shared, None).await?;
+    pub(crate) async fn kill(&self, kill: Kill, thread: Thread, shared: &Arc<MySql>) -> Result<Vec<u8>, Refusal> {
+        let (mut peer, _) = self.log_in_at(Some(thread.host), None, shared, None).await?;
         let mut leg = Leg { peer: &mut peer, sequence: 0 };
         let mut payload = vec![command::QUERY];
         if self.agreed.has(Capabilities::QUERY_ATTRIBUTES) {
             payload.extend_from_slice(&[0, 1]);
         }
         let what = if kill.query { "QUERY" } else { "CONNECTION" };
-        payload.extend_from_slice(format!("KILL {what} {thread}").as_bytes());
+        payload.extend_from_slice(format!("KILL {what} {}", thread.number).as_bytes());
         leg.put(&payload);
         let answer = timeout(LOGIN_TIMEOUT, leg.receive()).await.map_err(|_| Refusal::Gone)??;
         (leg.sequence, payload) = (0, vec![command::QUIT]);
@@ -88,8 +99,18 @@ impl Account {
         Ok(answer)
     }
 
-    async fn log_in(&self, database: Option<&str>, shared: &Arc<MySql>) -> Result<(Peer, u32), Refusal> {
-        let opened = open(&shared.own.upstream).await.map_err(|error| Refusal::of_upstream(&error, shared))?;
+    async fn log_in(
+        &self,
+        host: Option<usize>,
+        database: Option<&str>,
+        shared: &Arc<MySql>,
+    ) -> Result<(Peer, Thread), Refusal> {
+        let upstream = &shared.own.upstream;
+        let opened = match host {
+            Some(host) => open_at(upstream, host).await,
+            None => open(upstream).await,
+        };
+        let opened = opened.map_err(|error| Refusal::of_upstream(&error, shared))?;
         let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;
         let Ok(ClientHello::Response(hello)) = ClientHello::parse(&self.response) else {
             return Err(Refusal::internal("a response that was understood before"));
@@ -116,6 +137,7 @@ impl Account {
             // Its line in the users file is gone.
             return Err(Refusal::Say(1045, "28000", format!("Access denied for user '{}'", self.user)));
         };
-        Ok((own::enter(opened, &hello, &password, shared).await?.0, theirs.connection_id))
+        let thread = Thread { host: opened.host, number: theirs.connection_id };
+        Ok((own::enter(opened, &hello, &password, shared).await?.0, thread))
     }
 }

@@ -30,6 +30,7 @@ use freshet_wire::mysql::track::{Hidden, shown};
 use tokio::time::timeout;
 
 use crate::mysql::MySql;
+use crate::mysql::kills::Thread;
 use crate::peer::Peer;
 use crate::pool::Patience;
 use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method, UsersFile};
@@ -89,8 +90,8 @@ pub(crate) struct Admitted {
     pub(crate) client: Peer,
     pub(crate) upstream: Peer,
     pub(crate) about: About,
-    /// The server's number of the connection.
-    pub(crate) thread: u32,
+    /// The server, and its number of the connection.
+    pub(crate) thread: Thread,
     /// With it the session can have other connections, too.
     pub(crate) account: Option<Account>,
     /// Among all clients.
@@ -227,7 +228,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
             return Err(Refusal::Say(1040, "08004", "Too many connections".to_owned()));
         }
         let (opened, mut theirs) = open_upstream(slot.as_mut().ok_or(Refusal::Gone)?, shared).await?;
-        let thread = theirs.connection_id;
+        let thread = Thread { host: opened.host, number: theirs.connection_id };
         theirs.capabilities = theirs.capabilities.without(not_offered(shared));
         if shares_connections(shared) {
             theirs.connection_id = shared.kills.number();
@@ -413,10 +414,10 @@ async fn encrypt(
     let capabilities = capabilities.with(Capabilities::SSL);
     let mut request = response.get(..SSL_REQUEST_BYTES).unwrap_or(response).to_vec();
     set_capabilities(&mut request, capabilities);
-    let mut peer = Peer::new(opened.socket);
+    let (mut peer, host) = (Peer::new(opened.socket), opened.host);
     Leg { peer: &mut peer, sequence: 1 }.put(&request);
     peer.flush().await?;
-    let socket = start_tls(upstream, peer.into_socket()).await.map_err(failed)?;
+    let socket = start_tls(upstream, host, peer.into_socket()).await.map_err(failed)?;
     Ok((Peer::new(socket), 2, capabilities))
 }
 

@@ -30,7 +30,7 @@ impl Session {
         let mut lease = self.lease().await?;
         let mut found = lease.take();
         if let Some(connection) = &mut found
-            && (connection.facts.leads_elsewhere(&self.shared) || !connection.revive())
+            && (connection.leads_elsewhere(&self.shared) || !connection.revive())
         {
             found = None;
         }

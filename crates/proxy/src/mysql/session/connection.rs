@@ -3,6 +3,7 @@
 use freshet_types::Reason;
 
 use crate::mysql::MySql;
+use crate::mysql::kills::Thread;
 use crate::mysql::session::counted::Counted;
 use crate::mysql::session::there::PreparedThere;
 use crate::peer::Peer;
@@ -13,8 +14,8 @@ use crate::statement::registry::Tracking;
 #[derive(Debug)]
 pub(crate) struct ServerConnection {
     pub(super) peer: Peer,
-    /// The server's number of it.
-    pub(super) thread: u32,
+    /// The server, and its number of it.
+    pub(super) thread: Thread,
     /// The server reads nothing more.
     pub(super) deaf: bool,
     /// Whether the server reports the session's commits.
@@ -29,7 +30,7 @@ pub(crate) struct ServerConnection {
 
 impl ServerConnection {
     /// A connection after a login.
-    pub(crate) fn new(peer: Peer, thread: u32) -> Self {
+    pub(crate) fn new(peer: Peer, thread: Thread) -> Self {
         Self {
             peer,
             thread,
@@ -42,11 +43,22 @@ impl ServerConnection {
     }
 
     /// A connection after a login that no session has; None: it is of no use.
-    pub(crate) fn at_rest(peer: Peer, thread: u32) -> Option<Self> {
+    pub(crate) fn at_rest(peer: Peer, thread: Thread) -> Option<Self> {
         let mut connection = Self::new(peer, thread);
         connection.facts.counted = Counted::from(connection.consumed());
         connection.peer.rest().ok()?;
         Some(connection)
+    }
+
+    /// Whether it leads to the host that sessions use.
+    pub(super) fn is_in_use(&self, shared: &MySql) -> bool {
+        shared.own.upstream.chosen() == Some(self.thread.host)
+    }
+
+    /// Whether it leads to another server than the one that sessions use, as after a failover.
+    pub(super) fn leads_elsewhere(&self, shared: &MySql) -> bool {
+        let facts = &self.facts;
+        !self.is_in_use(shared) || shared.leads_elsewhere(facts.server.as_ref(), facts.compared.as_ref())
     }
 
     /// The number of bytes that have come and are consumed.
@@ -74,11 +86,4 @@ pub(crate) struct Facts {
     pub(super) stale: bool,
     /// What is known of its counters.
     pub(super) counted: Counted,
-}
-
-impl Facts {
-    /// Whether the connection leads to another server than the change stream, as after a failover.
-    pub(super) fn leads_elsewhere(&self, shared: &MySql) -> bool {
-        shared.leads_elsewhere(self.server.as_ref(), self.compared.as_ref())
-    }
 }

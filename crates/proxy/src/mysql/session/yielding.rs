@@ -2,7 +2,8 @@
 //!
 //! ROW_COUNT() of changed rows, warnings and errors live on the server connection until the next statement. A client asks for them at once or never, but it
 //! may be idle for hours behind an UPDATE. So its session keeps the connection for a moment, and then as long as nobody waits for one. Who asks for
-//! diagnostics that were given up gets an error.
+//! diagnostics that were given up gets an error. They are given up as well when another server has become the primary: a session whose writes fail on the
+//! old one would otherwise keep its connection there.
 
 use std::pin::Pin as Pinned;
 use std::task::Context;
@@ -51,10 +52,12 @@ impl Resting {
 }
 
 impl Session {
-    /// Gives up the diagnostics of the last statement, if it is time to look and others wait for a connection.
+    /// Gives up the diagnostics of the last statement, if it is time to look and others wait for a connection, or this one leads to the wrong server.
     pub(super) async fn give_up_diagnostics(&mut self) -> Result<(), SessionError> {
+        let connection = self.server.connection.as_ref();
+        let is_elsewhere = connection.is_some_and(|connection| !connection.is_in_use(&self.shared));
         let Some(pooling) = &mut self.server.pooling else { return Ok(()) };
-        if !std::mem::take(&mut pooling.resting.is_due) || !self.shared.pools.are_wanted() {
+        if !std::mem::take(&mut pooling.resting.is_due) || !self.shared.pools.are_wanted() && !is_elsewhere {
             return Ok(());
         }
         pooling.resting.gives_up = true;
@@ -73,7 +76,7 @@ impl Session {
         if !has_lost || !statement.query.code().words().any(asks) {
             return false;
         }
-        let text = "the ROW_COUNT() and the warnings of the last statement were given up, since other sessions waited for the connection";
+        let text = "the ROW_COUNT() and the warnings of the last statement were given up, since other sessions waited for the connection, or the primary has changed";
         put_error(self.client.output.buffer(), &mut 1, 1105, Some("HY000"), text);
         true
     }

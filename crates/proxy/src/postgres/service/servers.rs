@@ -172,5 +172,6 @@ async fn ask(pg: &Pg, at: usize, client: &mut Option<Client>) -> Result<Found, S
         position: position.as_ref().and_then(|text| Lsn::parse(text)),
         lag_seconds: lag.clone().unwrap_or_default(),
         configuration: configuration.clone(),
+        gtids: None,
     })
 }

@@ -123,6 +123,7 @@ mod tests {
             position: Some(Lsn(replayed)),
             lag_seconds: String::new(),
             configuration: String::new(),
+            gtids: None,
         };
         let load = Load { in_use, answered: 0, weight: 1 };
         ServerView { at, obstacle: None, found: Some(found.into()), load }

@@ -137,6 +137,12 @@ impl Servers {
         }
     }
 
+    /// The addresses of all servers, and whether each answers and is not left out.
+    pub fn are_up(&self) -> Vec<(String, bool)> {
+        let is_up = |server: &Watched| server.found.is_some() && server.trouble.is_none() && server.left_out.is_none();
+        self.inside().list.iter().map(|server| (server.address.clone(), is_up(server))).collect()
+    }
+
     /// The addresses of all servers with their figures.
     pub fn read_figures(&self) -> Vec<(String, ReadFigures)> {
         self.inside().list.iter().map(|server| (server.address.clone(), server.reading.figures())).collect()
