@@ -216,11 +216,11 @@ pub(crate) struct Reader {
     /// Bytes of the current message still to come.
     rest: usize,
     has_failed: bool,
-    lease: Lease<PooledConnection>,
+    lease: Lease<Box<PooledConnection>>,
     origin: Arc<Origin>,
     facts: Facts,
     own: OwnStatements,
-    identity: Option<ServerIdentity>,
+    identity: Option<Arc<ServerIdentity>>,
     prepared: PreparedThere,
     has_unnamed: bool,
     shared: Arc<Pg>,
@@ -256,7 +256,7 @@ impl Reader {
         if !(has_begun && has_settings) {
             return Err(Unfit::OtherSettings);
         }
-        let PooledConnection { socket, own, facts, identity, prepared, has_unnamed, origin, .. } = connection;
+        let PooledConnection { socket, own, facts, identity, prepared, has_unnamed, origin, .. } = *connection;
         request.target.set(origin.cancel_key.clone(), Some(at));
         Ok(Self {
             peer: Peer::new(socket),
@@ -336,7 +336,7 @@ impl Reader {
         if !peer.input.bytes().is_empty() || peer.rest().is_err() {
             return;
         }
-        self.lease.give_back(PooledConnection {
+        self.lease.give_back(Box::new(PooledConnection {
             socket: peer.into_socket(),
             own: self.own,
             facts: self.facts,
@@ -348,7 +348,7 @@ impl Reader {
             has_unnamed: self.has_unnamed,
             ready_at: self.shared.clock.now(),
             origin: self.origin,
-        });
+        }));
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) struct Sharing {
 
 /// The right to have a connection, and what stays the same there.
 pub(super) struct Held {
-    pub(super) lease: Lease<PooledConnection>,
+    pub(super) lease: Lease<Box<PooledConnection>>,
     pub(super) origin: Arc<Origin>,
     /// What was set there when the session got it, and what was known then of the context, the isolation and the idle time.
     pub(super) set: SetThere,

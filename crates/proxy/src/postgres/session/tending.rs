@@ -86,11 +86,31 @@ impl Session {
         }
         if sharing.awaited.is_none() && sharing.arrived.is_none() {
             match obtain_at_once(&self.shared, &sharing.login, &sharing.traces.set_there()) {
-                Some(obtained) => sharing.arrived = Some(Arrived::Connection(Ok(obtained))),
                 None => sharing.is_wanted = true,
+                Some(obtained) => {
+                    sharing.arrived = Some(Arrived::Connection(Ok(obtained)));
+                    return self.attach_if_known();
+                }
             }
         }
         false
+    }
+
+    /// Takes the connection that has come, if what has been found out about the message at the start of the input holds there, too.
+    fn attach_if_known(&mut self) -> bool {
+        let arrived = self.server.sharing.as_mut().and_then(|sharing| sharing.arrived.take());
+        match arrived {
+            Some(Arrived::Connection(Ok(obtained))) if self.server.is_known(&obtained.connection) => {
+                self.attach(obtained);
+                true
+            }
+            arrived => {
+                if let Some(sharing) = &mut self.server.sharing {
+                    sharing.arrived = arrived;
+                }
+                false
+            }
+        }
     }
 
     /// Whether the rest of the message at the start of the input must come first: a message that is never finished takes no connection from others,
@@ -362,7 +382,7 @@ impl Session {
             has_unnamed,
             ready_at,
             origin,
-        } = connection;
+        } = *connection;
         let Facts { context, named, configuration, configured_at, default_isolation, idle_max } = facts;
         let server = &mut self.server;
         // What was put while there was none prepares its statements itself.
@@ -421,7 +441,7 @@ impl Session {
         }
         server.settings.temporary = Some(Temporary::default());
         let mut socket = server.socket.unplug();
-        let connection = PooledConnection {
+        let connection = Box::new(PooledConnection {
             own: std::mem::take(&mut server.own),
             facts,
             identity: server.identity.clone(),
@@ -433,7 +453,7 @@ impl Session {
             ready_at: server.ready_at,
             origin,
             socket: if socket.rest().is_ok() { socket } else { return true },
-        };
+        });
         // Otherwise it is closed here, and its place is free.
         if !is_doubtful {
             lease.give_back(connection);
