@@ -17,6 +17,7 @@
 //!
 //! The type of connections is the database family's. An idle connection belongs to no thread.
 
+mod after;
 mod figures;
 mod group;
 mod lease;
@@ -34,9 +35,9 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use rapidhash::quality::RandomState;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
+use crate::pool::after::After;
 use crate::pool::lease::{Generation, Terms};
 use crate::pool::queue::{Queue, Queued, Waiter};
 
@@ -128,27 +129,6 @@ struct Inside<C> {
 impl<C> Default for Inside<C> {
     fn default() -> Self {
         Self { pools: HashMap::default(), open: 0, last_ticket: 0 }
-    }
-}
-
-/// What is done once the lock is free.
-struct After<C> {
-    closed: Vec<C>,
-    /// Who gets what. One that has vanished in the meantime does not take it: then it goes to the next.
-    served: Vec<(oneshot::Sender<Lease<C>>, Lease<C>)>,
-}
-
-impl<C> Default for After<C> {
-    fn default() -> Self {
-        Self { closed: Vec::new(), served: Vec::new() }
-    }
-}
-
-impl<C> Drop for After<C> {
-    fn drop(&mut self) {
-        for (turn, lease) in self.served.drain(..) {
-            drop(turn.send(lease));
-        }
     }
 }
 

@@ -83,17 +83,18 @@ impl Unfit {
 /// Reads at a replica.
 pub(crate) async fn read(shared: Arc<Pg>, request: Request) -> Outcome {
     let who = (request.login.key.clone(), request.login.group.clone());
-    let Some((in_use, found)) = choose(&shared, &request, &who).await else { return Outcome::Primary };
+    let Some((mut in_use, found)) = choose(&shared, &request, &who).await else { return Outcome::Primary };
     let target = request.target.clone();
     target.take_asked();
+    let at = in_use.at;
     let outcome = tokio::select! {
-        outcome = answer(&shared, request, &in_use, &found) => outcome,
-        () = gone(&shared, in_use.at, &found) => Err(Unfit::Changed),
+        outcome = answer(&shared, request, &mut in_use, &found) => outcome,
+        () = gone(&shared, at, &found) => Err(Unfit::Changed),
     };
     match outcome {
         Ok((frames, reader)) => {
             in_use.note_answered();
-            let at = Some(in_use.at);
+            let at = Some(at);
             let reader = reader.map(|reader| Box::new(Reader { in_use: Some(in_use), ..reader }));
             Outcome::Part { frames, reader, at }
         }
@@ -158,7 +159,7 @@ async fn gone(shared: &Shared, at: usize, found: &Found) {
 async fn answer(
     shared: &Arc<Pg>,
     request: Request,
-    in_use: &InUse,
+    in_use: &mut InUse,
     found: &Found,
 ) -> Result<(Vec<u8>, Option<Reader>), Unfit> {
     let mut reader = Reader::open(shared, &request, in_use.at, found).await?;
@@ -166,6 +167,9 @@ async fn answer(
     reader.peer.flush().await.map_err(|_| Unfit::Broken)?;
     let mut frames = Vec::new();
     let is_complete = reader.gather(&mut frames).await?;
+    if is_complete {
+        in_use.end();
+    }
     let is_same = goes_on(shared, in_use.at, found).await
         && shared.cache.epoch() == Some(request.epoch)
         && shared.cache.are_published(&request.reads.tables);

@@ -6,7 +6,6 @@
 use std::task::Context;
 use std::time::Duration;
 
-use freshet_net::postgres::ConnectError;
 use freshet_sql::Temporary;
 use freshet_wire::postgres::frame::Header;
 use freshet_wire::postgres::{backend, frontend};
@@ -17,7 +16,7 @@ use crate::pool::PoolMode;
 use crate::postgres::login::First;
 use crate::postgres::pooling::remembered::Beginning;
 use crate::postgres::pooling::rest_question::Lives;
-use crate::postgres::pooling::{Facts, NotObtained, Obtained, PooledConnection, obtain, obtain_at_once, parameters};
+use crate::postgres::pooling::{Facts, Obtained, PooledConnection, obtain, obtain_at_once, parameters};
 use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::sharing::{Arrived, Awaited, Held, Sharing};
 use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
@@ -459,24 +458,6 @@ impl Session {
             lease.give_back(connection);
         }
         true
-    }
-
-    /// The client is told why it gets no connection.
-    fn refuse(&mut self, error: &NotObtained) {
-        let out = self.client.output();
-        match error {
-            NotObtained::WaitTimeout => backend::put_error(out, "FATAL", "08P01", "query_wait_timeout"),
-            NotObtained::Connect(ConnectError::Refused(error)) => {
-                backend::put_message(out, backend::ERROR, &error.body);
-            }
-            error @ (NotObtained::OtherSettings | NotObtained::NameRefused | NotObtained::SettingRefused) => {
-                backend::put_error(out, "FATAL", "57P01", &error.to_string());
-            }
-            error => {
-                tracing::debug!(%error, "a session gets no server connection");
-                backend::put_error(out, "FATAL", "08006", "Freshet cannot reach the database");
-            }
-        }
     }
 
     fn awaits_cancel(&self) -> bool {
