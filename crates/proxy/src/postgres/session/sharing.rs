@@ -34,7 +34,6 @@ pub(super) enum Awaited {
 }
 
 /// What has come.
-#[expect(clippy::large_enum_variant, reason = "mostly a connection, and at once taken out")]
 pub(super) enum Arrived {
     Connection(Result<Obtained, NotObtained>),
     /// A cancel request, before there was a connection.
