@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{client, server};
@@ -99,6 +99,11 @@ impl Socket {
             Self::Tcp(plain) | Self::Unix(plain) => plain.is_silent(),
             Self::Client(_) | Self::Upstream(_) => false,
         }
+    }
+
+    /// Nothing has come, and the peer has not closed its side. Asks the connection if need be.
+    pub fn find_quiet(&mut self) -> bool {
+        self.is_silent() || self.poll_receive(&mut Context::from_waker(Waker::noop()), &mut [0]).is_pending()
     }
 
     /// Receives once, into a buffer that is not empty; 0 bytes: the peer sends no more.

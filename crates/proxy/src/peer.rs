@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use freshet_net::Socket;
@@ -201,7 +201,7 @@ impl Peer {
 
     /// Nothing has come, and the peer has not closed its side. Asks the socket.
     pub(crate) fn find_quiet(&mut self) -> bool {
-        self.poll_receive(&mut Context::from_waker(Waker::noop())).is_pending()
+        self.socket.find_quiet()
     }
 
     /// Belongs to no thread from here on, until [`Self::wake`]. Its buffers are empty.

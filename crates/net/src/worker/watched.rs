@@ -139,7 +139,7 @@ impl Resting {
             Self::Watched(Watched { socket, number, .. }) => {
                 epoll::delete(&number.of.epoll, &socket)?;
                 drop(number);
-                Watched::new(socket)
+                Watched::of(socket)
             }
             Self::Unwatched(socket) => Watched::new(socket),
         }
@@ -150,6 +150,11 @@ impl Watched {
     /// A connected socket, which is not to block.
     pub(crate) fn new(socket: Socket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
+        Self::of(socket)
+    }
+
+    /// One that does not block.
+    fn of(socket: Socket) -> io::Result<Self> {
         let watched = HERE.with(|here| here.get().map(|worker| worker.watch(&socket)));
         let (readiness, number) = watched.ok_or(io::ErrorKind::Unsupported)??;
         Ok(Self { socket, readiness, number })
@@ -169,7 +174,7 @@ impl Watched {
             Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
             connected => connected?,
         }
-        let watched = Self::new(socket)?;
+        let watched = Self::of(socket)?;
         watched.readiness.take(Readiness::WRITABLE | Readiness::READABLE);
         watched.watch_for(INPUT | EventFlags::OUT)?;
         std::future::poll_fn(|_| {

@@ -86,12 +86,6 @@ impl<C> Lease<C> {
             pools.came_back(&key, terms, connection);
         }
     }
-
-    /// Gives nothing back: the caller has the pools' lock, and counts for itself.
-    pub(super) fn dissolve(mut self) -> Option<(Terms, C)> {
-        let Inner { terms, connection, .. } = self.inner.take()?;
-        connection.map(|connection| (terms, connection))
-    }
 }
 
 impl<C> Drop for Lease<C> {

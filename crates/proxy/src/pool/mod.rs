@@ -7,7 +7,8 @@
 //! **Places.** A [`Lease`] is the right to have one connection. It counts from before the connection is opened until it is closed, so the limits hold
 //! while connections are being opened, too. A lease that is dropped gives back what it has: its connection if nobody has taken that out, or its place.
 //!
-//! **The queue.** Who finds neither connection nor place waits. Connections and places go to who waits longest in the pool where one came free. Where only
+//! **The queue.** Who finds neither connection nor place waits. Connections and places go to who waits longest in the pool where one came free, but sessions
+//! of the thread that gives a connection back may go a little ahead of others ([`queue`]). Where only
 //! the limit over all pools holds sessions back, the pool with the fewest connections is first, and a pool with two more than another gives one up to
 //! it, so no user keeps the others out. A waiter that vanishes leaves the queue. What was handed to it in the same moment goes to the next.
 //!
@@ -16,6 +17,7 @@
 //!
 //! The type of connections is the database family's. An idle connection belongs to no thread.
 
+mod after;
 mod figures;
 mod group;
 mod lease;
@@ -32,10 +34,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use rapidhash::quality::RandomState;
 use tokio::time::{Instant, timeout};
 
+use crate::pool::after::After;
 use crate::pool::lease::{Generation, Terms};
-use crate::pool::queue::{Queue, Queued};
+use crate::pool::queue::{Queue, Queued, Waiter};
 
 pub use crate::pool::figures::PoolFigures;
 pub(crate) use crate::pool::group::Group;
@@ -115,7 +119,7 @@ impl<C> Pool<C> {
 /// The state behind the lock.
 #[derive(Debug)]
 struct Inside<C> {
-    pools: HashMap<Arc<PoolKey>, Pool<C>>,
+    pools: HashMap<Arc<PoolKey>, Pool<C>, RandomState>,
     /// Leases of all pools.
     open: usize,
     /// The number of the last waiter.
@@ -124,7 +128,7 @@ struct Inside<C> {
 
 impl<C> Default for Inside<C> {
     fn default() -> Self {
-        Self { pools: HashMap::new(), open: 0, last_ticket: 0 }
+        Self { pools: HashMap::default(), open: 0, last_ticket: 0 }
     }
 }
 
@@ -165,8 +169,8 @@ impl<C> Pools<C> {
 
     /// A connection, or a place for one, if there is one at once and nobody waits for it.
     pub(crate) fn try_check_out(self: &Arc<Self>, key: &Arc<PoolKey>, group: &Group) -> Option<Lease<C>> {
-        let mut closed = Vec::new();
-        let got = self.take(&mut self.inside(), key, group, &mut closed);
+        let mut after = After::default();
+        let got = self.take(&mut self.inside(), key, group, &mut after);
         if got.is_some() {
             self.figures.check_outs.fetch_add(1, Relaxed);
         }
@@ -225,11 +229,11 @@ impl<C> Pools<C> {
 
     /// Somebody has waited for long in this pool.
     fn open_reserve(self: &Arc<Self>, key: &Arc<PoolKey>) {
-        let mut closed = Vec::new();
+        let mut after = After::default();
         let inside = &mut *self.inside();
         let is_short = |pool: &Pool<C>| !pool.queue.is_empty() && pool.open < self.most(pool);
-        if inside.pools.get(key).is_some_and(is_short) && self.make_place(inside, key, &mut closed) {
-            self.serve_place(inside, key);
+        if inside.pools.get(key).is_some_and(is_short) && self.make_place(inside, key, &mut after) {
+            self.serve_place(inside, key, &mut after);
         }
     }
 
@@ -241,10 +245,9 @@ impl<C> Pools<C> {
     }
 
     fn ask(self: &Arc<Self>, key: &Arc<PoolKey>, group: &Group) -> Asked<C> {
-        // Closed once the lock is free.
-        let mut closed = Vec::new();
+        let mut after = After::default();
         let inside = &mut *self.inside();
-        if let Some(lease) = self.take(inside, key, group, &mut closed) {
+        if let Some(lease) = self.take(inside, key, group, &mut after) {
             self.figures.check_outs.fetch_add(1, Relaxed);
             return Asked::Got(lease);
         }
@@ -261,7 +264,7 @@ impl<C> Pools<C> {
         inside: &mut Inside<C>,
         key: &Arc<PoolKey>,
         group: &Group,
-        closed: &mut Vec<C>,
+        after: &mut After<C>,
     ) -> Option<Lease<C>> {
         let pool = inside.pools.entry(key.clone()).or_default();
         if !pool.queue.is_empty() {
@@ -271,11 +274,11 @@ impl<C> Pools<C> {
             if !pool.is_over(&terms, &self.settings) {
                 return Some(Lease::of(self.clone(), key.clone(), terms, Some(connection)));
             }
-            closed.push(connection);
+            after.closed.push(connection);
             pool.open -= 1;
             inside.open -= 1;
         }
-        self.make_place(inside, key, closed).then(|| {
+        self.make_place(inside, key, after).then(|| {
             let generation = inside.pools.get(key).map(|pool| pool.generation.clone()).unwrap_or_default();
             self.place(key, Terms::new(group.clone(), generation))
         })
@@ -291,7 +294,7 @@ impl<C> Pools<C> {
     }
 
     /// Counts one more connection of this pool; false: no limit allows it, not even if an idle one is closed.
-    fn make_place(&self, inside: &mut Inside<C>, key: &Arc<PoolKey>, closed: &mut Vec<C>) -> bool {
+    fn make_place(&self, inside: &mut Inside<C>, key: &Arc<PoolKey>, after: &mut After<C>) -> bool {
         let Inside { pools, open, .. } = inside;
         let pool = pools.entry(key.clone()).or_default();
         let is_full = pool.open >= self.most(pool);
@@ -300,7 +303,7 @@ impl<C> Pools<C> {
             let of = pools.iter_mut().filter(|(other, pool)| !pool.idle.is_empty() && (!is_full || *other == key));
             let oldest = of.min_by_key(|(_, pool)| pool.idle.first().map(|idle| idle.since));
             let Some((_, other)) = oldest else { return false };
-            closed.push(other.idle.remove(0).connection);
+            after.closed.push(other.idle.remove(0).connection);
             other.open -= 1;
             *open -= 1;
         }
@@ -311,20 +314,23 @@ impl<C> Pools<C> {
 
     /// A connection can be used again: for who waits for one of its group, or else it is idle.
     fn came_back(self: &Arc<Self>, key: &Arc<PoolKey>, terms: Terms, connection: C) {
-        let mut closed = Vec::new();
+        let mut after = After::default();
         let inside = &mut *self.inside();
-        let Some(pool) = inside.pools.get(key) else { return };
-        let is_wanted = pool.queue.first().is_none_or(|group| terms.group.suits(group));
-        if pool.is_over(&terms, &self.settings) || !is_wanted || self.gives_way(inside, key) {
-            closed.push(connection);
-            return self.place_came_free(inside, key, &mut closed);
-        }
+        let gives_way = self.settings.size_in_all.is_some() && self.gives_way(inside, key);
         let Some(pool) = inside.pools.get_mut(key) else { return };
-        let lease = Lease::of(self.clone(), key.clone(), terms, Some(connection));
-        if let Some((terms, connection)) = pool.queue.serve(lease).and_then(Lease::dissolve) {
+        let next = pool.queue.next(&terms.group);
+        let is_wanted = next.is_none_or(|(_, group)| terms.group.suits(group));
+        if gives_way || !is_wanted || pool.is_over(&terms, &self.settings) {
+            after.closed.push(connection);
+            return self.place_came_free(inside, key, &mut after);
+        }
+        let next = next.map(|(at, _)| at);
+        if let Some(Waiter { turn, .. }) = next.and_then(|at| pool.queue.take_out(at)) {
+            after.served.push((turn, Lease::of(self.clone(), key.clone(), terms, Some(connection))));
+        } else {
             let thread = thread::current().id();
             pool.idle.push(Idle { terms, connection, since: Instant::now(), thread });
-            self.serve_others(inside, &mut closed);
+            self.serve_others(inside, &mut after);
         }
     }
 
@@ -341,46 +347,46 @@ impl<C> Pools<C> {
 
     /// A connection has been closed, or could not be opened.
     fn was_closed(self: &Arc<Self>, key: &Arc<PoolKey>) {
-        let mut closed = Vec::new();
-        self.place_came_free(&mut self.inside(), key, &mut closed);
+        let mut after = After::default();
+        self.place_came_free(&mut self.inside(), key, &mut after);
     }
 
     /// A place of this pool is free.
-    fn place_came_free(self: &Arc<Self>, inside: &mut Inside<C>, key: &Arc<PoolKey>, closed: &mut Vec<C>) {
+    fn place_came_free(self: &Arc<Self>, inside: &mut Inside<C>, key: &Arc<PoolKey>, after: &mut After<C>) {
         let Some(pool) = inside.pools.get_mut(key) else { return };
         pool.open -= 1;
         inside.open -= 1;
         if self.settings.size_in_all.is_some() {
-            return self.serve_others(inside, closed);
+            return self.serve_others(inside, after);
         }
         if inside.pools.get(key).is_some_and(|pool| !pool.queue.is_empty() && pool.open < self.most(pool))
-            && self.make_place(inside, key, closed)
+            && self.make_place(inside, key, after)
         {
-            self.serve_place(inside, key);
+            self.serve_place(inside, key, after);
         }
     }
 
     /// Hands a place that is counted to who waits first in this pool.
-    fn serve_place(self: &Arc<Self>, inside: &mut Inside<C>, key: &Arc<PoolKey>) {
+    fn serve_place(self: &Arc<Self>, inside: &mut Inside<C>, key: &Arc<PoolKey>, after: &mut After<C>) {
         if let Some(pool) = inside.pools.get_mut(key)
-            && let Some(group) = pool.queue.first().cloned()
+            && let Some(Waiter { group, turn, .. }) = pool.queue.take_out(0)
         {
             let terms = Terms::new(group, pool.generation.clone());
-            pool.queue.serve(self.place(key, terms)).and_then(Lease::dissolve);
+            after.served.push((turn, self.place(key, terms)));
         }
     }
 
     /// Gives places that are free under the limit over all pools to those who wait, in the pool with the fewest connections first.
-    fn serve_others(self: &Arc<Self>, inside: &mut Inside<C>, closed: &mut Vec<C>) {
+    fn serve_others(self: &Arc<Self>, inside: &mut Inside<C>, after: &mut After<C>) {
         while self.settings.size_in_all.is_some() {
             let waits = |pool: &Pool<C>| !pool.queue.is_empty() && pool.open < self.most(pool);
             let poorest = inside.pools.iter().filter(|(_, pool)| waits(pool));
             let poorest = poorest.min_by_key(|(_, pool)| (pool.open, pool.queue.first_ticket()));
             let Some(key) = poorest.map(|(key, _)| key.clone()) else { return };
-            if !self.make_place(inside, &key, closed) {
+            if !self.make_place(inside, &key, after) {
                 return;
             }
-            self.serve_place(inside, &key);
+            self.serve_place(inside, &key, after);
         }
     }
 
@@ -405,7 +411,7 @@ impl<C> Pools<C> {
     /// Closes idle connections whose time is over: called from time to time. `has_clients`: whether any client of the pool is connected, for the minimum.
     pub(crate) fn close_expired(self: &Arc<Self>, has_clients: impl Fn(&PoolKey) -> bool) {
         let settings = &self.settings;
-        let mut closed = Vec::new();
+        let mut after = After::default();
         let inside = &mut *self.inside();
         let Inside { pools, open, .. } = inside;
         for (key, pool) in pools.iter_mut() {
@@ -419,12 +425,12 @@ impl<C> Pools<C> {
                 left -= usize::from(goes);
                 goes
             };
-            closed.extend(pool.idle.extract_if(.., goes).map(|idle| idle.connection));
+            after.closed.extend(pool.idle.extract_if(.., goes).map(|idle| idle.connection));
             *open -= pool.open - left;
             pool.open = left;
         }
         inside.pools.retain(|_, pool| pool.open > 0 || !pool.queue.is_empty());
-        self.serve_others(inside, &mut closed);
+        self.serve_others(inside, &mut after);
     }
 
     pub(crate) fn settings(&self) -> &PoolSettings {

@@ -1,10 +1,14 @@
 //! Those who wait for a connection of one pool, in order.
 //!
-//! Who vanishes leaves the queue under the pools' lock, before its receiver is closed. So whoever is in the queue can be handed something. What it does
-//! not take any more is given back when its receiver is dropped.
+//! **Threads.** A connection that stays with its thread needs neither a wake-up of another one nor a new watch of its socket. So who waits longest in the
+//! thread that gives it back comes first, unless somebody came [`AHEAD_MAX`] before it.
+//!
+//! Who vanishes leaves the queue under the pools' lock, before its receiver is closed. What it was handed in the same moment, and does not take any more,
+//! is given back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -12,12 +16,16 @@ use tokio::time::Instant;
 
 use crate::pool::{Group, Lease, PoolKey, Pools};
 
+/// Nobody goes ahead of those who have waited for so much longer.
+const AHEAD_MAX: Duration = Duration::from_millis(10);
+
 #[derive(Debug)]
-struct Waiter<C> {
+pub(super) struct Waiter<C> {
     ticket: u64,
-    group: Group,
+    pub(super) group: Group,
     since: Instant,
-    turn: oneshot::Sender<Lease<C>>,
+    thread: ThreadId,
+    pub(super) turn: oneshot::Sender<Lease<C>>,
 }
 
 #[derive(Debug)]
@@ -40,9 +48,12 @@ impl<C> Queue<C> {
         self.waiters.len()
     }
 
-    /// The group of who is next.
-    pub(super) fn first(&self) -> Option<&Group> {
-        self.waiters.front().map(|waiter| &waiter.group)
+    /// Who gets a connection of this group that this thread gives back: its place, and its own group.
+    pub(super) fn next(&self, group: &Group) -> Option<(usize, &Group)> {
+        let (before, here) = (self.waiters.front()?.since + AHEAD_MAX, thread::current().id());
+        let mut candidates = self.waiters.iter().take_while(|waiter| waiter.since < before);
+        let at = candidates.position(|waiter| waiter.thread == here && group.suits(&waiter.group)).unwrap_or(0);
+        self.waiters.get(at).map(|waiter| (at, &waiter.group))
     }
 
     pub(super) fn first_ticket(&self) -> u64 {
@@ -55,7 +66,7 @@ impl<C> Queue<C> {
 
     pub(super) fn join(&mut self, ticket: u64, group: Group) -> oneshot::Receiver<Lease<C>> {
         let (turn, receiver) = oneshot::channel();
-        self.waiters.push_back(Waiter { ticket, group, since: Instant::now(), turn });
+        self.waiters.push_back(Waiter { ticket, group, since: Instant::now(), thread: thread::current().id(), turn });
         receiver
     }
 
@@ -63,12 +74,9 @@ impl<C> Queue<C> {
         self.waiters.retain(|waiter| waiter.ticket != ticket);
     }
 
-    /// Hands the lease to who is first. Returns it if nobody waits.
-    pub(super) fn serve(&mut self, lease: Lease<C>) -> Option<Lease<C>> {
-        match self.waiters.pop_front() {
-            Some(waiter) => waiter.turn.send(lease).err(),
-            None => Some(lease),
-        }
+    /// Takes this one out of the queue.
+    pub(super) fn take_out(&mut self, at: usize) -> Option<Waiter<C>> {
+        self.waiters.remove(at)
     }
 }
 
@@ -107,5 +115,28 @@ impl<C> Drop for Queued<C> {
         if let Some(pool) = self.pools.inside().pools.get_mut(&self.key) {
             pool.queue.leave(self.ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_the_thread_go_ahead_but_not_of_those_who_came_much_earlier() {
+        let mut queue = Queue::<()>::default();
+        let groups = [&b"a"[..], b"b", b"a"].map(Group::of);
+        let _turns = [0, 1, 2].map(|at: usize| queue.join(at as u64, groups[at].clone()));
+        let here = thread::current().id();
+        let elsewhere = thread::spawn(|| thread::current().id()).join().unwrap();
+        let next = |queue: &Queue<()>| queue.next(&groups[0]).map(|(at, _)| at);
+        assert_eq!(next(&queue), Some(0));
+        queue.waiters[0].thread = elsewhere;
+        assert_eq!(next(&queue), Some(2), "the one between needs another connection");
+        queue.waiters[2].thread = elsewhere;
+        assert_eq!(next(&queue), Some(0));
+        queue.waiters[2].thread = here;
+        queue.waiters[0].since -= AHEAD_MAX;
+        assert_eq!(next(&queue), Some(0), "it has waited for long");
     }
 }

@@ -173,7 +173,7 @@ fn is_utc(zone: &str) -> bool {
 }
 
 /// How long the server lets a session be idle; None: without limit.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdleMax {
     /// `idle_session_timeout`
     pub(crate) outside: Option<Nanos>,

@@ -6,7 +6,13 @@ use super::expect_value;
 use super::replicas::{BALANCE, Stand};
 use crate::support::{PATIENCE, Version, eventually, on_both};
 
-on_both!(rules_and_hints_name_the_server, reads_go_by_weights, a_weight_of_nothing, a_replica_that_lags_too_far);
+on_both!(
+    rules_and_hints_name_the_server,
+    reads_go_by_weights,
+    a_weight_of_nothing,
+    a_replica_that_lags_too_far,
+    reads_that_need_no_connection_to_the_primary,
+);
 
 /// Columns of SHOW REPLICATION.
 const REASON: usize = 9;
@@ -91,4 +97,14 @@ fn a_replica_that_lags_too_far(version: Version) -> Result<()> {
         stand.until_read()?;
     }
     Ok(())
+}
+
+/// What a rule keeps out of the cache is read at a replica while all connections to the primary are in use.
+fn reads_that_need_no_connection_to_the_primary(version: Version) -> Result<()> {
+    let limits = ["--default-pool-size", "1", "--query-wait-timeout", "1s"];
+    let Some(stand) = Stand::behind(version, &limits, Ok)? else { return Ok(()) };
+    let mut other = stand.connect()?;
+    other.run("begin")?;
+    eventually(PATIENCE, || expect_value(&mut stand.connect()?, AT_REPLICA, "0"))?;
+    other.run("commit")
 }

@@ -396,7 +396,7 @@ fn pools(instance: Instance<'_>) -> Rows {
 
 /// The connections to replicas: the database's name has the replica's address behind it, so that databases and users stand there once.
 fn pools_to_replicas(pg: &Arc<Pg>) -> Rows {
-    let of = |(at, pools): (usize, &Arc<Pools<PooledConnection>>)| {
+    let of = |(at, pools): (usize, &Arc<Pools<Box<PooledConnection>>>)| {
         let address = pg.servers.address(at);
         let row = |pool: Shown| {
             let database = format!("{}@{address}", pool.key.database);

@@ -6,7 +6,6 @@ use freshet_net::Socket;
 use freshet_sql::Isolation;
 use freshet_types::{CatalogVersion, Nanos, Reason};
 
-use crate::peer::Peer;
 use crate::postgres::pooling::labels::{Label, SetThere};
 use crate::postgres::pooling::prepared::PreparedThere;
 use crate::postgres::pooling::rest_question::Lives;
@@ -83,7 +82,7 @@ pub(crate) struct PooledConnection {
     pub(crate) socket: Socket,
     pub(crate) own: OwnStatements,
     pub(crate) facts: Facts,
-    pub(crate) identity: Option<ServerIdentity>,
+    pub(crate) identity: Option<Arc<ServerIdentity>>,
     pub(crate) compared: Option<(u64, Result<(), Reason>)>,
     pub(crate) prepared: PreparedThere,
     pub(crate) set: SetThere,
@@ -115,17 +114,12 @@ impl PooledConnection {
 
     /// See [`Shared::leads_elsewhere`].
     pub(super) fn leads_elsewhere(&self, shared: &Shared) -> bool {
-        shared.leads_elsewhere(self.identity.as_ref(), self.compared.as_ref())
+        shared.leads_elsewhere(self.identity.as_deref(), self.compared.as_ref())
     }
 
     /// Takes it to this thread; None if the server has closed it, or has said anything while it was idle.
-    pub(crate) fn wake(mut self) -> Option<Self> {
+    pub(crate) fn wake(mut self: Box<Self>) -> Option<Box<Self>> {
         self.socket.wake().ok()?;
-        let mut peer = Peer::new(self.socket);
-        if !peer.find_quiet() {
-            return None;
-        }
-        self.socket = peer.into_socket();
-        Some(self)
+        self.socket.find_quiet().then_some(self)
     }
 }

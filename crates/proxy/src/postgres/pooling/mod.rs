@@ -33,9 +33,9 @@ use crate::postgres::pooling::remembered::RememberedLogins;
 /// What all sessions of one database that share connections have in common.
 #[derive(Debug)]
 pub(crate) struct Pooling {
-    pub(crate) pools: Arc<Pools<PooledConnection>>,
+    pub(crate) pools: Arc<Pools<Box<PooledConnection>>>,
     /// Those to each server of the upstream, for reads at replicas; empty if there are none.
-    pub(crate) replicas: Vec<Arc<Pools<PooledConnection>>>,
+    pub(crate) replicas: Vec<Arc<Pools<Box<PooledConnection>>>>,
     pub(crate) logins: Logins<Login>,
     pub(crate) remembered: RememberedLogins,
     pub(crate) cancel_keys: Arc<CancelKeys>,
@@ -77,7 +77,7 @@ impl Pooling {
 
     /// Closes those to all databases but this one: a session drops one of them, renames it or copies it, for which nobody may be connected there.
     pub(crate) fn leave_others(&self, own: &str) {
-        let leave = |pools: &Arc<Pools<PooledConnection>>| pools.replace(|key| key.database != own);
+        let leave = |pools: &Arc<Pools<Box<PooledConnection>>>| pools.replace(|key| key.database != own);
         leave(&self.pools);
         self.replicas.iter().for_each(leave);
     }

@@ -56,7 +56,7 @@ impl Login {
     }
 
     /// Takes an idle connection to this thread, unless it is of no use: the server has closed it, or it has other settings than the session began with.
-    pub(super) fn use_of(&self, connection: PooledConnection) -> Option<PooledConnection> {
+    pub(super) fn use_of(&self, connection: Box<PooledConnection>) -> Option<Box<PooledConnection>> {
         if self.has_begun_with(&connection.origin) { connection.wake() } else { None }
     }
 }
@@ -70,8 +70,8 @@ impl std::fmt::Debug for Login {
 /// A connection, with the right to have it.
 #[derive(Debug)]
 pub(crate) struct Obtained {
-    pub(crate) lease: Lease<PooledConnection>,
-    pub(crate) connection: PooledConnection,
+    pub(crate) lease: Lease<Box<PooledConnection>>,
+    pub(crate) connection: Box<PooledConnection>,
 }
 
 /// Why there is no connection.
@@ -132,12 +132,31 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, set: SetThere) ->
     let patience = Patience::of(shared.settings.pool.failover_timeout);
     let mut lease = shared.pooling.pools.check_out(&login.key, &group).await?;
     let idle = lease.take().filter(|connection| !connection.leads_elsewhere(&shared));
-    if let Some(connection) = idle.and_then(|connection| login.use_of(connection))
+    match idle.and_then(|connection| login.use_of(connection)) {
+        Some(connection) if connection.set == set => {
+            lease.regroup(group);
+            Ok(Obtained { lease, connection })
+        }
+        // Apart from all who only wait: it is rare, and large.
+        idle => Box::pin(change_or_open((shared, login), set, (lease, idle), patience)).await,
+    }
+}
+
+/// The idle connection with these settings, or a new one.
+async fn change_or_open(
+    (shared, login): (Arc<Pg>, Arc<Login>),
+    set: SetThere,
+    (mut lease, idle): (Lease<Box<PooledConnection>>, Option<Box<PooledConnection>>),
+    patience: Patience,
+) -> Result<Obtained, NotObtained> {
+    if let Some(connection) = idle
         && let Ok(Ok(Some(connection))) = timeout(OPENING_TIMEOUT, change(&shared, connection, &set)).await
     {
-        lease.regroup(group);
+        lease.regroup(login.group.with(&set.names, &set.label));
         return Ok(Obtained { lease, connection });
     }
+    // At its login a session has begun with nothing yet.
+    let is_login = login.began.get().is_none();
     let connection = open_once_possible(&shared, &login, &mut lease, patience).await?;
     if !is_login && !login.has_begun_with(&connection.origin) {
         return Err(NotObtained::OtherSettings);
@@ -153,9 +172,9 @@ pub(crate) async fn obtain(shared: Arc<Pg>, login: Arc<Login>, set: SetThere) ->
 async fn open_once_possible(
     shared: &Pg,
     login: &Login,
-    lease: &mut Lease<PooledConnection>,
+    lease: &mut Lease<Box<PooledConnection>>,
     mut patience: Patience,
-) -> Result<PooledConnection, NotObtained> {
+) -> Result<Box<PooledConnection>, NotObtained> {
     let (pauses, limit) = (&shared.sessions.pauses, shared.settings.pool.failover_timeout);
     let mut most = OPENING_TIMEOUT;
     loop {
@@ -181,9 +200,9 @@ async fn open_once_possible(
 /// Sets on a connection what a session has set; None: the server does not set it so.
 async fn change(
     shared: &Pg,
-    mut connection: PooledConnection,
+    mut connection: Box<PooledConnection>,
     set: &SetThere,
-) -> Result<Option<PooledConnection>, NotObtained> {
+) -> Result<Option<Box<PooledConnection>>, NotObtained> {
     if connection.set == *set {
         return Ok(Some(connection));
     }
@@ -217,7 +236,7 @@ pub(crate) async fn open_ahead(shared: &Arc<Pg>, logins: HashMap<Arc<PoolKey>, A
 }
 
 /// Logs in at this server, or at the one in use, and reads what a session must know of the connection.
-pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Result<PooledConnection, NotObtained> {
+pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Result<Box<PooledConnection>, NotObtained> {
     let under = shared.catalog_version();
     let mut questions = first_question(&shared.named.names());
     frontend::put_parse(&mut questions, b"_freshet_rest", rest_question::question().as_bytes());
@@ -245,7 +264,7 @@ pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Resul
     let answer = context.and_then(|row| Answer::read(&backend::data_row(&row).ok()?));
     let own = OwnStatements::asked_for_rest();
     let (facts, identity) = facts(answer, under, shared);
-    Ok(PooledConnection {
+    Ok(Box::new(PooledConnection {
         socket: peer.into_socket(),
         own,
         facts,
@@ -257,7 +276,7 @@ pub(super) async fn open(shared: &Pg, login: &Login, at: Option<usize>) -> Resul
         has_unnamed: false,
         ready_at: shared.clock.now(),
         origin: Arc::new(Origin { greeting: started.greeting.into(), cancel_key: started.cancel_key.into(), lives }),
-    })
+    }))
 }
 
 #[derive(Default)]
@@ -324,14 +343,13 @@ impl Answered {
     }
 }
 
-fn facts(answer: Option<Answer>, under: CatalogVersion, shared: &Pg) -> (Facts, Option<ServerIdentity>) {
+fn facts(answer: Option<Answer>, under: CatalogVersion, shared: &Pg) -> (Facts, Option<Arc<ServerIdentity>>) {
     let Some(mut answer) = answer else { return (Facts::default(), None) };
     let database = answer.database.clone();
-    let identity = answer.server.take().map(|(system_id, postmaster_start)| ServerIdentity {
-        system_id,
-        postmaster_start,
-        database,
-    });
+    let identity = answer
+        .server
+        .take()
+        .map(|(system_id, postmaster_start)| Arc::new(ServerIdentity { system_id, postmaster_start, database }));
     let mut facts = Facts {
         named: answer.named.take(),
         configuration: Some(std::mem::take(&mut answer.configuration)),

@@ -32,7 +32,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
     pub(crate) facts: Facts,
-    pub(crate) identity: Option<ServerIdentity>,
+    pub(crate) identity: Option<Arc<ServerIdentity>>,
     pub(crate) origin: Arc<Origin>,
 }
 

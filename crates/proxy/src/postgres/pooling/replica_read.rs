@@ -83,17 +83,18 @@ impl Unfit {
 /// Reads at a replica.
 pub(crate) async fn read(shared: Arc<Pg>, request: Request) -> Outcome {
     let who = (request.login.key.clone(), request.login.group.clone());
-    let Some((in_use, found)) = choose(&shared, &request, &who).await else { return Outcome::Primary };
+    let Some((mut in_use, found)) = choose(&shared, &request, &who).await else { return Outcome::Primary };
     let target = request.target.clone();
     target.take_asked();
+    let at = in_use.at;
     let outcome = tokio::select! {
-        outcome = answer(&shared, request, &in_use, &found) => outcome,
-        () = gone(&shared, in_use.at, &found) => Err(Unfit::Changed),
+        outcome = answer(&shared, request, &mut in_use, &found) => outcome,
+        () = gone(&shared, at, &found) => Err(Unfit::Changed),
     };
     match outcome {
         Ok((frames, reader)) => {
             in_use.note_answered();
-            let at = Some(in_use.at);
+            let at = Some(at);
             let reader = reader.map(|reader| Box::new(Reader { in_use: Some(in_use), ..reader }));
             Outcome::Part { frames, reader, at }
         }
@@ -158,7 +159,7 @@ async fn gone(shared: &Shared, at: usize, found: &Found) {
 async fn answer(
     shared: &Arc<Pg>,
     request: Request,
-    in_use: &InUse,
+    in_use: &mut InUse,
     found: &Found,
 ) -> Result<(Vec<u8>, Option<Reader>), Unfit> {
     let mut reader = Reader::open(shared, &request, in_use.at, found).await?;
@@ -166,6 +167,9 @@ async fn answer(
     reader.peer.flush().await.map_err(|_| Unfit::Broken)?;
     let mut frames = Vec::new();
     let is_complete = reader.gather(&mut frames).await?;
+    if is_complete {
+        in_use.end();
+    }
     let is_same = goes_on(shared, in_use.at, found).await
         && shared.cache.epoch() == Some(request.epoch)
         && shared.cache.are_published(&request.reads.tables);
@@ -216,11 +220,11 @@ pub(crate) struct Reader {
     /// Bytes of the current message still to come.
     rest: usize,
     has_failed: bool,
-    lease: Lease<PooledConnection>,
+    lease: Lease<Box<PooledConnection>>,
     origin: Arc<Origin>,
     facts: Facts,
     own: OwnStatements,
-    identity: Option<ServerIdentity>,
+    identity: Option<Arc<ServerIdentity>>,
     prepared: PreparedThere,
     has_unnamed: bool,
     shared: Arc<Pg>,
@@ -256,7 +260,7 @@ impl Reader {
         if !(has_begun && has_settings) {
             return Err(Unfit::OtherSettings);
         }
-        let PooledConnection { socket, own, facts, identity, prepared, has_unnamed, origin, .. } = connection;
+        let PooledConnection { socket, own, facts, identity, prepared, has_unnamed, origin, .. } = *connection;
         request.target.set(origin.cancel_key.clone(), Some(at));
         Ok(Self {
             peer: Peer::new(socket),
@@ -336,7 +340,7 @@ impl Reader {
         if !peer.input.bytes().is_empty() || peer.rest().is_err() {
             return;
         }
-        self.lease.give_back(PooledConnection {
+        self.lease.give_back(Box::new(PooledConnection {
             socket: peer.into_socket(),
             own: self.own,
             facts: self.facts,
@@ -348,7 +352,7 @@ impl Reader {
             has_unnamed: self.has_unnamed,
             ready_at: self.shared.clock.now(),
             origin: self.origin,
-        });
+        }));
     }
 }
 

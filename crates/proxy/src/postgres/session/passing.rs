@@ -27,7 +27,7 @@ impl Session {
         lead: Lead,
         reason: Reason,
     ) -> Result<Step, Reason> {
-        if !lead.closes && self.has_debt() && self.begin_replica_batch(groups, messages, &reason) {
+        if !lead.closes && self.is_ahead() && self.begin_replica_batch(groups, messages, &reason) {
             return Ok(Step::Wait);
         }
         if !self.get_connection() || self.awaits_names(false) {

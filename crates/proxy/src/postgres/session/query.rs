@@ -90,7 +90,7 @@ impl Session {
             }
         }
         let messages = Messages { bytes: message, parse: None };
-        if self.begin_read_in_debt(&statement, execution, &messages, (&allowed, bypass.as_ref()))
+        if self.begin_read_ahead(&statement, execution, &messages, (&allowed, bypass.as_ref()))
             || !self.get_connection()
             || (statement.says.of_prepared != OfPrepared::Nothing && self.awaits_names(false))
         {

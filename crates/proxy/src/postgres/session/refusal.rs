@@ -1,4 +1,4 @@
-//! Statements that a rule refuses.
+//! Statements that a rule refuses, and sessions that get no connection.
 //!
 //! An error within a transaction block must fail the block, and the errors of a pipeline come in its order. So the server itself raises the
 //! error, for a statement that is sent in the place of the refused one. A `Parse` can fail by errors of the server's choice only, so the one that
@@ -7,10 +7,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use freshet_net::postgres::ConnectError;
 use freshet_types::Reason;
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frontend::{self, Bind, Parse};
 
+use crate::postgres::pooling::NotObtained;
 use crate::postgres::session::Session;
 use crate::postgres::session::batch::Group;
 use crate::postgres::session::client::{Nature, Step};
@@ -18,6 +20,24 @@ use crate::postgres::session::unit::Unit;
 use crate::statement::registry::Statement;
 
 impl Session {
+    /// The client is told why it gets no connection.
+    pub(super) fn refuse(&mut self, error: &NotObtained) {
+        let out = self.client.output();
+        match error {
+            NotObtained::WaitTimeout => backend::put_error(out, "FATAL", "08P01", "query_wait_timeout"),
+            NotObtained::Connect(ConnectError::Refused(error)) => {
+                backend::put_message(out, backend::ERROR, &error.body);
+            }
+            error @ (NotObtained::OtherSettings | NotObtained::NameRefused | NotObtained::SettingRefused) => {
+                backend::put_error(out, "FATAL", "57P01", &error.to_string());
+            }
+            error => {
+                tracing::debug!(%error, "a session gets no server connection");
+                backend::put_error(out, "FATAL", "08006", "Freshet cannot reach the database");
+            }
+        }
+    }
+
     pub(crate) fn is_refused(&self, statement: &Statement) -> bool {
         self.shared.rules.refuses(statement.subject(), &self.server.who())
     }
@@ -29,8 +49,8 @@ impl Session {
             return Some(Err(Reason::Refused));
         }
         if let [statement] = statements
-            && self.may_read_in_debt(statement)
-            && let Some(reason) = self.misses_in_debt(statement)
+            && self.may_read_ahead(statement)
+            && let Some(reason) = self.misses_ahead(statement)
         {
             return Some(Err(reason)); // a replica may answer it
         }

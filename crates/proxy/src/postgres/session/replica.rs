@@ -51,10 +51,13 @@ impl Session {
         if !self.shared.pooling.reads_replicas() {
             return false;
         }
+        let in_debt = self.has_debt();
         let Some(sharing) = &mut self.server.sharing else { return false };
         let is_free = sharing.awaited.is_none() && sharing.arrived.is_none();
-        let is_asked = std::mem::take(&mut sharing.replica.is_refused) || !sharing.traces.has_no_label();
-        if is_asked || !may_go(reason) || !is_free {
+        // Then the primary answers it. A session in debt, which waits for that, asks again.
+        let is_refused = sharing.replica.is_refused;
+        sharing.replica.is_refused &= !in_debt;
+        if is_refused || !sharing.traces.has_no_label() || !may_go(reason) || !is_free {
             return false;
         }
         let debt = sharing.replica.debt.clone();
@@ -120,7 +123,7 @@ impl Session {
         let Ok(statement) = self.known_statement(freshet_sql::without_outer_comments(parse.query), parse.types) else {
             return false;
         };
-        if self.has_debt() && !self.may_read_in_debt(&statement) {
+        if self.is_ahead() && !self.may_read_ahead(&statement) {
             return false;
         }
         let (tail, describe, rows_max) = (group.bind.tail, group.kept_with(), group.rows_max);
@@ -129,8 +132,8 @@ impl Session {
         self.begin_replica_read(&statement, execution, &messages, reason)
     }
 
-    /// The same for a session that may not read at the primary yet, before it waits for that.
-    pub(super) fn begin_read_in_debt(
+    /// The same before the session takes a connection to the primary, or waits until it may read there.
+    pub(super) fn begin_read_ahead(
         &mut self,
         statement: &Arc<Statement>,
         execution: Execution<'_>,
@@ -138,12 +141,12 @@ impl Session {
         (allowed, bypass): (&Allowed, Option<&Reason>),
     ) -> bool {
         match allowed {
-            _ if !self.may_read_in_debt(statement) => false,
-            Allowed::Cache { .. } => match bypass.cloned().or_else(|| self.misses_in_debt(statement)) {
+            _ if !self.may_read_ahead(statement) => false,
+            Allowed::Cache { .. } => match bypass.cloned().or_else(|| self.misses_ahead(statement)) {
                 Some(reason) => self.begin_replica_read(statement, execution, messages, &reason),
                 None => false,
             },
-            Allowed::Ask if self.only_reads(statement) => {
+            Allowed::Ask if self.has_debt() && self.only_reads(statement) => {
                 self.ask_context();
                 true
             }
@@ -151,19 +154,28 @@ impl Session {
         }
     }
 
-    /// Whether the session may not read at the primary yet, and the statement, which may use the cache, may be read at a replica meanwhile.
-    pub(super) fn may_read_in_debt(&self, statement: &Arc<Statement>) -> bool {
-        self.has_debt() && self.nature(Some(statement)).refusal.is_none() && !self.is_refused(statement)
+    /// Whether the session has no connection to the primary, or may not read there yet.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.shared.pooling.reads_replicas() && (!self.has_connection() || self.has_debt())
     }
 
-    /// Why a session in debt does not fill the cache with an answer that it lacks; None: it waits for the primary to do so.
-    pub(super) fn misses_in_debt(&self, statement: &Statement) -> Option<Reason> {
+    /// The same, and the statement, which may use the cache, may be read at a replica meanwhile.
+    pub(super) fn may_read_ahead(&self, statement: &Arc<Statement>) -> bool {
+        self.is_ahead() && self.nature(Some(statement)).refusal.is_none() && !self.is_refused(statement)
+    }
+
+    /// Why the session does not fill the cache with an answer that it lacks, as far as is known without the primary; None: it fills it there, once
+    /// it may read there.
+    pub(super) fn misses_ahead(&self, statement: &Statement) -> Option<Reason> {
         let (caching, _) = self.shared.rules.caching(statement.subject(), &self.server.who());
         if caching == Caching::Never {
             return Some(Reason::Rule);
         }
         if statement.query.is_disabled() {
             return Some(Reason::Disabled);
+        }
+        if !self.has_debt() {
+            return None;
         }
         let waits_since = self.server.sharing.as_ref().and_then(|sharing| sharing.replica.waits_since);
         let has_waited = waits_since.is_some_and(|since| since.elapsed() >= SETTLE_STEP);

@@ -12,7 +12,7 @@ use freshet_wire::postgres::{backend, frontend};
 
 use crate::peer::Peer;
 use crate::postgres::Pg;
-use crate::postgres::pooling::Facts;
+use crate::postgres::pooling::{Facts, PooledConnection};
 use crate::postgres::question::{Answer, IdleMax};
 use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::sharing::Sharing;
@@ -109,7 +109,7 @@ pub(super) struct ServerConnection {
     pub(super) own: OwnStatements,
     pub(super) settings: ServerSettings,
     /// The server that this connection leads to.
-    pub(super) identity: Option<ServerIdentity>,
+    pub(super) identity: Option<Arc<ServerIdentity>>,
     /// Which of the stream's identities `identity` was compared with ([`crate::shared::Shared::identities`]), and the result.
     pub(super) compared: Option<(u64, Result<(), Reason>)>,
     /// Why statements pass as long as its database has no change stream.
@@ -243,6 +243,16 @@ impl ServerConnection {
         Who { user, database, application, sets_clock: false }
     }
 
+    /// Whether the session's context, and all else that decides about statements, is what this connection has.
+    pub(super) fn is_known(&self, connection: &PooledConnection) -> bool {
+        let (settings, facts) = (&self.settings, &connection.facts);
+        let (Known::Context(known, _), Some((there, _))) = (&settings.known, &facts.context) else { return false };
+        known.settings == there.settings
+            && settings.named == facts.named
+            && (settings.default_isolation, settings.idle_max) == (facts.default_isolation, facts.idle_max)
+            && self.identity == connection.identity
+    }
+
     /// Makes the context the one for the rules in force.
     pub(super) fn follow_rules(&mut self, shared: &Pg) {
         if let Known::Context(context, _) = &self.settings.known
@@ -292,7 +302,7 @@ impl ServerConnection {
         let Some(stream) = shared.identity() else {
             return Some(Err(self.without_stream.clone()));
         };
-        let own = self.identity.as_ref()?;
+        let own = self.identity.as_deref()?;
         let verdict = if own.database != stream.database {
             Err(Reason::OtherDatabase)
         } else if *own == *stream {
@@ -360,7 +370,8 @@ impl ServerConnection {
             held.under_labels.forget();
         }
         if let Some((system_id, postmaster_start)) = answer.server.take() {
-            self.identity = Some(ServerIdentity { system_id, postmaster_start, database: answer.database.clone() });
+            let database = answer.database.clone();
+            self.identity = Some(Arc::new(ServerIdentity { system_id, postmaster_start, database }));
         }
         let temporary = answer.temporary.take();
         if temporary.is_none() || self.settings.temporary != temporary {
@@ -394,7 +405,7 @@ impl ServerSettings {
     }
 
     /// What a connection with these is known to have; `before`: without a context of the session's.
-    pub(super) fn facts(&self, before: Facts) -> Facts {
+    pub(super) fn facts(&mut self, before: Facts) -> Facts {
         let known = match &self.known {
             Known::Context(context, under) => Facts {
                 context: Some((context.clone(), *under)),
@@ -407,7 +418,7 @@ impl ServerSettings {
             _ => before,
         };
         let known = if known.context.is_some() { known } else { Facts::default() };
-        Facts { configuration: self.configuration.clone(), configured_at: self.configured_at, ..known }
+        Facts { configuration: self.configuration.take(), configured_at: self.configured_at, ..known }
     }
 
     /// What is known after the query for the context has failed.

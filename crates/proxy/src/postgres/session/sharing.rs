@@ -34,7 +34,6 @@ pub(super) enum Awaited {
 }
 
 /// What has come.
-#[expect(clippy::large_enum_variant, reason = "mostly a connection, and at once taken out")]
 pub(super) enum Arrived {
     Connection(Result<Obtained, NotObtained>),
     /// A cancel request, before there was a connection.
@@ -94,7 +93,7 @@ pub(crate) struct Sharing {
 
 /// The right to have a connection, and what stays the same there.
 pub(super) struct Held {
-    pub(super) lease: Lease<PooledConnection>,
+    pub(super) lease: Lease<Box<PooledConnection>>,
     pub(super) origin: Arc<Origin>,
     /// What was set there when the session got it, and what was known then of the context, the isolation and the idle time.
     pub(super) set: SetThere,

@@ -6,7 +6,6 @@
 use std::task::Context;
 use std::time::Duration;
 
-use freshet_net::postgres::ConnectError;
 use freshet_sql::Temporary;
 use freshet_wire::postgres::frame::Header;
 use freshet_wire::postgres::{backend, frontend};
@@ -17,7 +16,7 @@ use crate::pool::PoolMode;
 use crate::postgres::login::First;
 use crate::postgres::pooling::remembered::Beginning;
 use crate::postgres::pooling::rest_question::Lives;
-use crate::postgres::pooling::{Facts, NotObtained, Obtained, PooledConnection, obtain, obtain_at_once, parameters};
+use crate::postgres::pooling::{Facts, Obtained, PooledConnection, obtain, obtain_at_once, parameters};
 use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::sharing::{Arrived, Awaited, Held, Sharing};
 use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
@@ -86,11 +85,31 @@ impl Session {
         }
         if sharing.awaited.is_none() && sharing.arrived.is_none() {
             match obtain_at_once(&self.shared, &sharing.login, &sharing.traces.set_there()) {
-                Some(obtained) => sharing.arrived = Some(Arrived::Connection(Ok(obtained))),
                 None => sharing.is_wanted = true,
+                Some(obtained) => {
+                    sharing.arrived = Some(Arrived::Connection(Ok(obtained)));
+                    return self.attach_if_known();
+                }
             }
         }
         false
+    }
+
+    /// Takes the connection that has come, if what has been found out about the message at the start of the input holds there, too.
+    fn attach_if_known(&mut self) -> bool {
+        let arrived = self.server.sharing.as_mut().and_then(|sharing| sharing.arrived.take());
+        match arrived {
+            Some(Arrived::Connection(Ok(obtained))) if self.server.is_known(&obtained.connection) => {
+                self.attach(obtained);
+                true
+            }
+            arrived => {
+                if let Some(sharing) = &mut self.server.sharing {
+                    sharing.arrived = arrived;
+                }
+                false
+            }
+        }
     }
 
     /// Whether the rest of the message at the start of the input must come first: a message that is never finished takes no connection from others,
@@ -362,7 +381,7 @@ impl Session {
             has_unnamed,
             ready_at,
             origin,
-        } = connection;
+        } = *connection;
         let Facts { context, named, configuration, configured_at, default_isolation, idle_max } = facts;
         let server = &mut self.server;
         // What was put while there was none prepares its statements itself.
@@ -421,7 +440,7 @@ impl Session {
         }
         server.settings.temporary = Some(Temporary::default());
         let mut socket = server.socket.unplug();
-        let connection = PooledConnection {
+        let connection = Box::new(PooledConnection {
             own: std::mem::take(&mut server.own),
             facts,
             identity: server.identity.clone(),
@@ -433,30 +452,12 @@ impl Session {
             ready_at: server.ready_at,
             origin,
             socket: if socket.rest().is_ok() { socket } else { return true },
-        };
+        });
         // Otherwise it is closed here, and its place is free.
         if !is_doubtful {
             lease.give_back(connection);
         }
         true
-    }
-
-    /// The client is told why it gets no connection.
-    fn refuse(&mut self, error: &NotObtained) {
-        let out = self.client.output();
-        match error {
-            NotObtained::WaitTimeout => backend::put_error(out, "FATAL", "08P01", "query_wait_timeout"),
-            NotObtained::Connect(ConnectError::Refused(error)) => {
-                backend::put_message(out, backend::ERROR, &error.body);
-            }
-            error @ (NotObtained::OtherSettings | NotObtained::NameRefused | NotObtained::SettingRefused) => {
-                backend::put_error(out, "FATAL", "57P01", &error.to_string());
-            }
-            error => {
-                tracing::debug!(%error, "a session gets no server connection");
-                backend::put_error(out, "FATAL", "08006", "Freshet cannot reach the database");
-            }
-        }
     }
 
     fn awaits_cancel(&self) -> bool {

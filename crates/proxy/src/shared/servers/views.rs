@@ -206,6 +206,7 @@ pub(crate) struct InUse {
     who: Who,
     /// See [`Chosen`].
     lags: bool,
+    has_ended: bool,
 }
 
 impl InUse {
@@ -214,7 +215,16 @@ impl InUse {
         if let Some(server) = shared.servers.inside().list.get_mut(at) {
             server.reading.begin();
         }
-        Self { shared: shared.clone(), at, who: who.clone(), lags }
+        Self { shared: shared.clone(), at, who: who.clone(), lags, has_ended: false }
+    }
+
+    /// The server has done its part: what is asked behind the answer is no load.
+    pub(crate) fn end(&mut self) {
+        if !std::mem::replace(&mut self.has_ended, true)
+            && let Some(server) = self.shared.servers.inside().list.get_mut(self.at)
+        {
+            server.reading.end();
+        }
     }
 
     pub(crate) fn note_answered(&self) {
@@ -232,8 +242,6 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        if let Some(server) = self.shared.servers.inside().list.get_mut(self.at) {
-            server.reading.end();
-        }
+        self.end();
     }
 }
