@@ -21,6 +21,8 @@ impl Temporaries {
     /// A pseudo name: the code may change settings of the next transaction (`SET TRANSACTION`). No table has this
     /// name.
     pub const NEXT_TRANSACTION: &str = "\0transaction";
+    /// A pseudo name: the code may leave something else in its session, such as a user variable, a setting or a lock.
+    pub const STATE: &str = "\0state";
 
     /// Adds a name.
     pub fn name(&mut self, name: &str) {
@@ -31,6 +33,15 @@ impl Temporaries {
             }
             Self::Named(_) => *self = Self::Any,
             Self::Any => {}
+        }
+    }
+
+    /// Whether the code may leave something else than temporary tables in its session.
+    pub fn may_leave_state(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Named(names) => names.contains(Self::STATE),
+            Self::Any => true,
         }
     }
 

@@ -117,7 +117,7 @@ impl Session {
         let unread = self.at_hand.unread.clone();
         self.followed(mark, statement, done, was).await;
         if self.server.pooling.is_some() {
-            self.note_state(*mark, statement, unread.as_deref(), done);
+            self.note_state(*mark, statement, unread.as_ref(), done);
         }
         if mark.effect >= Effect::Settings && self.sets_unlogged(statement, unread.as_deref()) {
             self.wait_for_catalog().await;

@@ -44,6 +44,7 @@ impl Session {
             self.begin_to_count();
             self.make_settings().await?;
         }
+        self.carry_variables();
         self.carry_insert_id();
         Ok(())
     }
@@ -154,25 +155,38 @@ impl Session {
         Err(SessionError::NoConnection)
     }
 
+    /// The connection is to have the values of the session's user variables.
+    fn carry_variables(&mut self) {
+        let (Some(pooling), Some(connection)) = (&mut self.server.pooling, &self.server.connection) else { return };
+        if connection.facts.variables == pooling.variables {
+            return;
+        }
+        let variables = pooling.variables.clone();
+        pooling.sent_ahead += variables.texts().count();
+        variables.texts().for_each(|text| self.server.put_query(text));
+    }
+
     /// The connection is to have the session's LAST_INSERT_ID().
     fn carry_insert_id(&mut self) {
         let there = self.server.connection.as_ref().map(|connection| connection.facts.insert_id);
         let Some(pooling) = &mut self.server.pooling else { return };
         let Some(own) = pooling.insert_id.filter(|own| there != Some(*own)) else { return };
-        pooling.sets_insert_id = true;
+        pooling.sent_ahead += 1;
         self.server.put_query(format!("SET @@last_insert_id = {own}").as_bytes());
     }
 
-    /// Takes the answer to the statement that sets it, if it is due.
-    pub(super) async fn settle_insert_id(&mut self) -> Result<(), SessionError> {
-        let is_due = self.server.pooling.as_mut().is_some_and(|pooling| std::mem::take(&mut pooling.sets_insert_id));
-        if !is_due {
-            return Ok(());
+    /// Takes the answers to the statements that were sent ahead of the next command, if they are due.
+    pub(super) async fn settle_sent_ahead(&mut self) -> Result<(), SessionError> {
+        let due = self.server.pooling.as_mut().map_or(0, |pooling| std::mem::take(&mut pooling.sent_ahead));
+        for _ in 0..due {
+            let first = std::mem::replace(&mut self.server.answer_from, 1);
+            let done = self.follow(Kind::Status, To::Nobody).await?;
+            self.server.answer_from = first;
+            if done.error.is_some() {
+                return Err(SessionError::OwnAnswer);
+            }
         }
-        let first = std::mem::replace(&mut self.server.answer_from, 1);
-        let done = self.follow(Kind::Status, To::Nobody).await?;
-        self.server.answer_from = first;
-        if done.error.is_some() { Err(SessionError::OwnAnswer) } else { Ok(()) }
+        Ok(())
     }
 }
 

@@ -61,7 +61,7 @@ impl Session {
                 self.server.keep_connection();
             }
             Some(code::CHANGE_USER) if command.whole => {
-                self.settle_insert_id().await?;
+                self.settle_sent_ahead().await?;
                 return self.change_user(command).await;
             }
             Some(code::RESET_CONNECTION) => self.reset_connection(command).await?,
@@ -82,7 +82,7 @@ impl Session {
             }
             // The binlog, and unknown commands: only the client can interpret the answer.
             _ => {
-                self.settle_insert_id().await?;
+                self.settle_sent_ahead().await?;
                 self.shared.cache.fence_since(self.now());
                 self.raw().await?;
                 return Ok(false);

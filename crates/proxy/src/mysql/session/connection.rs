@@ -6,6 +6,7 @@ use crate::mysql::MySql;
 use crate::mysql::kills::Thread;
 use crate::mysql::session::counted::Counted;
 use crate::mysql::session::there::PreparedThere;
+use crate::mysql::session::user_variables::UserVariables;
 use crate::peer::Peer;
 use crate::shared::ServerIdentity;
 use crate::statement::registry::Tracking;
@@ -82,6 +83,8 @@ pub(crate) struct Facts {
     pub(super) settings: Option<u32>,
     /// The value of LAST_INSERT_ID() there.
     pub(super) insert_id: u64,
+    /// The user variables there.
+    pub(super) variables: UserVariables,
     /// Its next OK may report commits of an earlier session.
     pub(super) stale: bool,
     /// What is known of its counters.

@@ -69,8 +69,13 @@ impl Session {
             StateLeft::Setting | StateLeft::Anything | StateLeft::NamedStatement => Some(usize::MAX),
             _ => None,
         };
-        let may_set =
-            most.is_none() && (may_drop_database(&query.text) || self.mark(Some(statement)).runs_stored_code());
+        let runs_code = || {
+            let catalog = self.shared.catalog.load();
+            let is_known = || self.shared.cache.reflects(self.watermark.get(), catalog.version);
+            let may_leave = || query.code().temporaries(&catalog.stored_code).may_leave_state();
+            self.mark(Some(statement)).runs_stored_code() && (!is_known() || may_leave())
+        };
+        let may_set = most.is_none() && (may_drop_database(&query.text) || runs_code());
         match most.or(may_set.then_some(usize::MAX)) {
             Some(most) if !self.has_diagnostics() || !reads_diagnostics(query.code()) => {
                 self.hold_statements(most).await

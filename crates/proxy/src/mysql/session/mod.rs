@@ -20,7 +20,7 @@
 //! | part | where | has |
 //! |---|---|---|
 //! | server's side | `server_connection` | the server connection, of which a session may be without; what is prepared there, the context: which settings are in force there |
-//! | label, pins | `label`, `pin` | in transaction mode: the settings that go to another connection, and what does not |
+//! | label, pins | `label`, `user_variables`, `pin` | in transaction mode: the settings that go to another connection, and what does not |
 //! | transaction | `transaction` | the open block, and what it may have written to |
 //! | watermark | `watermark` | how new the next answers must be |
 //! | definitions | `definitions` | whether others, and the session itself, must reckon with what it has defined |
@@ -74,6 +74,7 @@ mod there;
 mod time_limit;
 pub(crate) mod track;
 mod transaction;
+mod user_variables;
 mod waiting;
 mod watermark;
 mod yielding;

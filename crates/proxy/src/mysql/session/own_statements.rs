@@ -131,6 +131,7 @@ impl Session {
             return Ok(None);
         }
         let (key, statement, parameters) = (prepared.key(), prepared.statement.clone(), prepared.parameters);
+        self.wait_for_judgement().await;
         let meaning = self.meaning_now();
         let (Some(key), Ok(statement)) = (key.filter(|key| meaning == Some(key.meaning.clone())), statement) else {
             return Ok(Some(needs_reprepare()));

@@ -7,9 +7,10 @@
 //!
 //! | state | how |
 //! |---|---|
-//! | settings by SET with constants, the default database, COM_RESET_CONNECTION | sessions with the same share connections, and a new connection is brought into that state ([`super::label`]) |
+//! | settings by SET with constants or computed from settings, the default database, COM_RESET_CONNECTION | sessions with the same share connections, and a new connection is brought into that state ([`super::label`]) |
 //! | FOUND_ROWS(), ROW_COUNT() of 0 or -1 | made again before a statement that may ask, as behind a hit ([`super::diagnostics`]) |
 //! | prepared statements of the binary protocol | prepared again on the next one when they are needed ([`super::own_statements`]) |
+//! | user variables that were set to constants | set on the next one in the same network packet as the next command ([`super::user_variables`]) |
 //! | LAST_INSERT_ID() | asked for before the connection is given back, and set on the next one in the same network packet as the next command |
 //! | all other state | a pin |
 //!
@@ -18,7 +19,10 @@
 
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
+use freshet_sql::Code;
+use freshet_types::{Catalog, Reason};
 use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::error::put_error;
 
@@ -30,6 +34,7 @@ use crate::mysql::session::known::Known;
 use crate::mysql::session::label::Label;
 use crate::mysql::session::pin::{Lasting, Pin};
 use crate::mysql::session::row_count::RowCount;
+use crate::mysql::session::user_variables::UserVariables;
 use crate::mysql::session::yielding::Resting;
 use crate::mysql::session::{Session, SessionError};
 use crate::pool::{Group, Lease, PoolMode};
@@ -42,6 +47,39 @@ pub(crate) struct PooledLogin {
     pub(crate) account: Arc<Account>,
     pub(crate) database: Option<Arc<str>>,
     pub(crate) group: Group,
+}
+
+/// Limit of pieces of code of which it is not known yet what they have left.
+const UNJUDGED_MAX: usize = 64;
+/// Looks at the catalogue that may show it, and the time between two of them.
+const JUDGEMENT_TRIES: usize = 400;
+const JUDGEMENT_PAUSE: Duration = Duration::from_millis(5);
+
+/// What may have run stored code.
+#[derive(Debug)]
+pub(super) struct Unjudged {
+    /// None: a text that is too long to be analysed.
+    pub(super) statement: Option<Arc<Statement>>,
+    /// Its words, which name what it runs.
+    code: Arc<Code>,
+    /// What it runs may leave something in the session, by the catalogue before it.
+    leaves: bool,
+    /// Of that catalogue: see [`Catalog::code_changes`].
+    changes: u64,
+}
+
+impl Unjudged {
+    pub(super) fn new(statement: Option<Arc<Statement>>, code: Arc<Code>, before: Option<&Catalog>) -> Self {
+        let stored = before.map(|before| &before.stored_code).filter(|stored| stored.is_complete);
+        let leaves = stored.is_some_and(|stored| code.temporaries(stored).may_leave_state());
+        Self { statement, code, leaves, changes: before.map_or(0, |before| before.code_changes) }
+    }
+
+    /// Whether what it has run may have left something. By now the code may be gone again.
+    fn may_have_left(&self, catalog: &Catalog) -> bool {
+        let leaves_now = || self.code.temporaries(&catalog.stored_code).may_leave_state();
+        self.leaves || catalog.code_changes.saturating_sub(self.changes) > 1 || leaves_now()
+    }
 }
 
 /// The part of a session in transaction mode.
@@ -57,16 +95,17 @@ pub(crate) struct Pooling {
     /// The sessions with which it shares connections.
     pub(super) group: Group,
     pub(super) label: Label,
+    pub(super) variables: UserVariables,
     pub(super) database: Option<Arc<str>>,
     pub(super) lasting: Lasting,
-    /// Statements that may have run stored code, and the number of changes of code in the catalogue before them.
-    pub(super) unjudged: Vec<(Arc<Statement>, u64)>,
+    /// What may have run stored code, until the catalogue shows that code.
+    unjudged: Vec<Unjudged>,
     /// The session's LAST_INSERT_ID(); None: that of its connection.
     pub(super) insert_id: Option<u64>,
     /// It has written on the connection that it has.
     pub(super) wrote_here: bool,
-    /// The answer to a statement that sets LAST_INSERT_ID() is due.
-    pub(super) sets_insert_id: bool,
+    /// The number of answers that are due to statements sent ahead of the next command.
+    pub(super) sent_ahead: usize,
     /// The most prepared statements that stay on a connection; 0: the session's are not shared.
     prepared_max: usize,
     pub(super) resting: Resting,
@@ -82,7 +121,7 @@ impl Pooling {
     ) -> (Option<ServerConnection>, Self) {
         let (account, mode) = (Arc::new(account), shared.settings.pool.mode_of(&about.user));
         let (database, label) = (about.database.as_deref().map(Arc::from), Label::default());
-        let group = group(&account, &label, about.database.as_deref());
+        let group = group(&account, (&label, &UserVariables::default()), about.database.as_deref());
         let login =
             Arc::new(PooledLogin { account: account.clone(), database: database.clone(), group: group.clone() });
         if mode.shares() {
@@ -106,12 +145,13 @@ impl Pooling {
             target,
             lease,
             label,
+            variables: UserVariables::default(),
             database,
             lasting: Lasting::default(),
             unjudged: Vec::new(),
             insert_id: Some(0),
             wrote_here: false,
-            sets_insert_id: false,
+            sent_ahead: 0,
             prepared_max: shared.settings.pool.prepared_max,
             resting: Resting::default(),
         };
@@ -121,10 +161,11 @@ impl Pooling {
     /// The server has reset the session.
     pub(crate) fn begin_anew(&mut self) {
         self.label.reset();
+        self.variables = UserVariables::default();
         self.regroup();
         self.lasting = Lasting::default();
-        self.resting.has_lost = false;
         self.unjudged.clear();
+        self.resting.has_lost = false;
         self.insert_id = None;
     }
 
@@ -143,6 +184,14 @@ impl Pooling {
         self.lasting.may_have_set() || !self.unjudged.is_empty()
     }
 
+    /// Something was sent that may have run stored code.
+    pub(super) fn ran(&mut self, unjudged: Unjudged) {
+        match self.unjudged.len() {
+            0..UNJUDGED_MAX => self.unjudged.push(unjudged),
+            _ => self.lasting.add(Pin::StoredCode),
+        }
+    }
+
     /// The connection stays with the session until it is reset.
     pub(crate) fn keep(&mut self) {
         self.lasting.add(Pin::Unknown);
@@ -154,17 +203,19 @@ impl Pooling {
     }
 
     pub(super) fn regroup(&mut self) {
-        self.group = group(&self.account, &self.label, self.database.as_deref());
+        self.group = group(&self.account, (&self.label, &self.variables), self.database.as_deref());
     }
 }
 
 /// The key of the group of connections in the same state.
-pub(crate) fn group(account: &Account, label: &Label, database: Option<&str>) -> Group {
+fn group(account: &Account, (label, variables): (&Label, &UserVariables), database: Option<&str>) -> Group {
     let mut key = account.shape();
     key.push(u8::from(database.is_some()));
     key.extend_from_slice(database.unwrap_or_default().as_bytes());
     key.push(0);
     label.write_key(&mut key);
+    key.push(0);
+    variables.write_key(&mut key);
     Group::of(&key)
 }
 
@@ -177,7 +228,7 @@ impl Session {
             return Ok(());
         }
         // The command may have had no answer.
-        self.settle_insert_id().await?;
+        self.settle_sent_ahead().await?;
         let Some(pooling) = self.server.pooling.as_ref().filter(|pooling| pooling.shares()) else { return Ok(()) };
         let refuses_blocks = pooling.mode == PoolMode::Statement;
         if self.client.output.is_high() {
@@ -191,6 +242,14 @@ impl Session {
         }
         let pin = self.pin();
         self.note_pin(pin.map(Pin::name));
+        let may_end = match pin {
+            Some(Pin::Warnings | Pin::RowCount) => true,
+            Some(Pin::StoredCode | Pin::TemporaryTable) => self.waits_for_catalog(),
+            _ => false,
+        };
+        if let Some(pooling) = &mut self.server.pooling {
+            pooling.resting.may_end = may_end;
+        }
         if pin.is_some() {
             return Ok(());
         }
@@ -284,7 +343,14 @@ impl Session {
         if had_none || has_none { Ok(None) } else { Err(Pin::Database) }
     }
 
-    /// Decides which statements have run stored code, as soon as the catalogue shows it.
+    /// Whether the catalogue is still to show what stored code has left, and nothing else holds the session for good.
+    fn waits_for_catalog(&mut self) -> bool {
+        let is_undecided = matches!(self.undecided(), Some(Reason::Watermark | Reason::CatalogStale));
+        let Some(pooling) = &self.server.pooling else { return false };
+        pooling.lasting.first().is_none() && (is_undecided || !pooling.unjudged.is_empty())
+    }
+
+    /// Decides what the stored code has left that statements have run, as soon as the catalogue shows it.
     fn judge_code(&mut self) {
         let Some(pooling) = &mut self.server.pooling else { return };
         let unjudged = std::mem::take(&mut pooling.unjudged);
@@ -293,21 +359,31 @@ impl Session {
         }
         let catalog = self.shared.catalog.load_full();
         let is_shown = self.shared.cache.reflects(self.watermark.get(), catalog.version);
-        let (mut left, mut ran) = (Vec::new(), false);
-        for (statement, changes) in unjudged {
-            let runs = self.mark(Some(&statement)).runs_stored_code();
-            match (runs, catalog.code_changes == changes) {
-                (false, true) => {}
-                (false, false) => ran = true,
-                (true, _) if is_shown => ran = true,
-                (true, _) => left.push((statement, changes)),
+        let (mut waiting, mut leaves) = (Vec::new(), false);
+        for ran in unjudged {
+            let runs = ran.statement.as_ref().is_none_or(|statement| self.mark(Some(statement)).runs_stored_code());
+            match () {
+                () if !runs && catalog.code_changes == ran.changes => {}
+                () if !is_shown || catalog.stored_code.has_unread => waiting.push(ran),
+                () => leaves |= ran.may_have_left(&catalog),
             }
         }
         if let Some(pooling) = &mut self.server.pooling {
-            pooling.unjudged = left;
-            if ran {
+            pooling.unjudged = waiting;
+            if leaves {
                 pooling.lasting.add(Pin::StoredCode);
             }
+        }
+    }
+
+    /// Waits, not for long, until the catalogue has shown what stored code has left: until then nobody knows what a text means.
+    pub(super) async fn wait_for_judgement(&mut self) {
+        for _ in 0..JUDGEMENT_TRIES {
+            self.judge_code();
+            if self.server.pooling.as_ref().is_none_or(|pooling| pooling.unjudged.is_empty()) {
+                return;
+            }
+            tokio::time::sleep(JUDGEMENT_PAUSE).await;
         }
     }
 
@@ -346,6 +422,7 @@ impl Session {
         let Some(pooling) = &mut self.server.pooling else { return };
         self.replay.leave_connection(self.answer.row_count == RowCount::Zero, capabilities);
         let (insert_id, group) = (pooling.insert_id.unwrap_or_default(), pooling.group.clone());
+        let variables = pooling.variables.clone();
         if !pooling.target.leaves() {
             return;
         }
@@ -362,6 +439,7 @@ impl Session {
                 Known::Nothing | Known::Unknowable(_) => None,
             },
             insert_id,
+            variables,
             stale: self.track.is_stale(),
             counted: std::mem::take(&mut connection.facts.counted),
         };

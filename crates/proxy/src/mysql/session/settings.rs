@@ -281,7 +281,7 @@ impl Session {
 
     /// Takes the answer, if one is due.
     pub(crate) async fn settle_question(&mut self) -> Result<(), SessionError> {
-        self.settle_insert_id().await?;
+        self.settle_sent_ahead().await?;
         let Some(Asked { with_server, under }) = self.server.settings.asked.take() else { return Ok(()) };
         let mut said = self.hear().await?;
         self.replay.displaced = said.as_mut().and_then(|said| take_found_rows(&mut said.row));

@@ -3,19 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_sql::Code;
+use freshet_sql::{Code, Effect};
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::response::Done;
 
-use crate::mysql::session::label::sets_user_variables;
+use crate::mysql::session::label::{may_set_meaning, sets_user_variables};
 use crate::mysql::session::mark::Mark;
 use crate::mysql::session::pin::Pin;
-use crate::mysql::session::pooling::Pooling;
+use crate::mysql::session::pooling::{Pooling, Unjudged};
 use crate::mysql::session::{Session, SessionError};
 use crate::statement::registry::{StateLeft, Statement, first_word};
-
-/// Limit of statements for which it is not known yet whether they have run stored code.
-const UNJUDGED_MAX: usize = 64;
 
 impl Session {
     /// A statement is about to be sent that may change the meaning of the last hit's text: its rows are counted while it has the same. Not if the
@@ -48,10 +45,11 @@ impl Session {
         &mut self,
         mark: Mark,
         statement: Option<&Arc<Statement>>,
-        unread: Option<&Code>,
+        unread: Option<&Arc<Code>>,
         done: &Done,
     ) {
-        let changes = self.shared.catalog.load().code_changes;
+        let before = self.at_hand.code_before.take();
+        let before = before.or_else(|| mark.runs_stored_code().then(|| self.shared.catalog.load_full()));
         let reads_last_gtid = self.shared.reads_last_gtid.load(Relaxed);
         let Some(pooling) = &mut self.server.pooling else { return };
         let failed = done.error.is_some();
@@ -62,8 +60,12 @@ impl Session {
         }
         let Some(statement) = statement else {
             if mark.runs_stored_code() || unread.is_some() {
-                pooling.lasting.add(Pin::Unknown);
                 pooling.insert_id = None;
+                // The words of a long query or write of rows tell what it may leave, together with the code that it runs.
+                match unread.filter(|code| mark.effect == Effect::Write && !code.may_leave_state()) {
+                    Some(code) => pooling.ran(Unjudged::new(None, code.clone(), before.as_deref())),
+                    None => pooling.lasting.add(Pin::Unknown),
+                }
             }
             return;
         };
@@ -72,16 +74,24 @@ impl Session {
             pooling.insert_id = None;
         }
         if mark.runs_stored_code() {
-            match pooling.unjudged.len() {
-                0..UNJUDGED_MAX => pooling.unjudged.push((statement.clone(), changes)),
-                _ => pooling.lasting.add(Pin::StoredCode),
-            }
+            let code = statement.query.code().clone();
+            pooling.ran(Unjudged::new(Some(statement.clone()), code, before.as_deref()));
         }
         pooling.note_left(statement, failed);
     }
 }
 
 impl Pooling {
+    /// A SET without parameters has succeeded: whether what it has set goes with the session.
+    fn carries(&mut self, normalized: &str, text: &[u8]) -> bool {
+        if sets_user_variables(normalized) {
+            return self.variables.set(normalized, text);
+        }
+        // Texts in user variables would have another character set if they were set again.
+        let is_clear = self.variables.are_none() || self.label.has(text) || !may_set_meaning(normalized);
+        is_clear && self.label.set(normalized, text)
+    }
+
     fn note_left(&mut self, statement: &Statement, failed: bool) {
         let text = &statement.query.text;
         let mut words = text.split_ascii_whitespace().map(str::to_ascii_lowercase);
@@ -90,7 +100,7 @@ impl Pooling {
             // It is for the next transaction.
             StateLeft::Setting if second == "transaction" => {}
             StateLeft::Setting if failed && !text.contains(',') => {}
-            StateLeft::Setting if !failed && statement.own_params == 0 && self.label.set(text, statement.text()) => {
+            StateLeft::Setting if !failed && statement.own_params == 0 && self.carries(text, statement.text()) => {
                 self.regroup();
             }
             StateLeft::Setting if sets_user_variables(text) => self.lasting.add(Pin::UserVariable),

@@ -278,6 +278,7 @@ impl Temporaries {
                 Made::None => {}
                 Made::Named(mut names) => {
                     self.sets_next |= names.remove(Made::NEXT_TRANSACTION);
+                    names.remove(Made::STATE);
                     for name in names {
                         self.add(Temporary { schema: None, name });
                     }
@@ -309,7 +310,7 @@ impl Session {
     /// A statement was answered: notes the tables that it may have made. `error`: it failed.
     pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, error: Option<u16>) {
         let failed = error.is_some();
-        let (unread, before) = (self.at_hand.unread.take(), self.at_hand.code_before.take());
+        let (unread, before) = (self.at_hand.unread.take(), self.at_hand.code_before.clone());
         let source = self.at_hand.source.take();
         let Some(statement) = statement else {
             self.server.settings.temporaries.named.sent_unknown(mark.effect != Effect::Pure);

@@ -4,6 +4,8 @@
 //! may be idle for hours behind an UPDATE. So its session keeps the connection for a moment, and then as long as nobody waits for one. Who asks for
 //! diagnostics that were given up gets an error. They are given up as well when another server has become the primary: a session whose writes fail on the
 //! old one would otherwise keep its connection there.
+//! The same look ends the pin of a statement that has run stored code, if the catalogue has shown meanwhile
+//! that it has left nothing.
 
 use std::pin::Pin as Pinned;
 use std::task::Context;
@@ -13,7 +15,6 @@ use freshet_wire::mysql::error::put_error;
 use tokio::time::{Sleep, sleep};
 
 use crate::mysql::session::held::DIAGNOSTICS;
-use crate::mysql::session::pin::Pin;
 use crate::mysql::session::{Session, SessionError};
 use crate::statement::registry::Statement;
 
@@ -25,6 +26,8 @@ const MOMENT: Duration = Duration::from_millis(100);
 pub(super) struct Resting {
     /// The pin that was noted last.
     pub(super) pinned: Option<&'static str>,
+    /// It may end without another command.
+    pub(super) may_end: bool,
     /// When it looks again whether others wait.
     due: Option<Pinned<Box<Sleep>>>,
     is_due: bool,
@@ -35,10 +38,9 @@ pub(super) struct Resting {
 }
 
 impl Resting {
-    /// Whether it is time to look. Only while diagnostics keep the connection.
+    /// Whether it is time to look. Only while diagnostics keep the connection, or code of which the catalogue does not tell yet what it has left.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        let are_kept = self.pinned == Some(Pin::Warnings.name()) || self.pinned == Some(Pin::RowCount.name());
-        if !are_kept {
+        if !self.may_end {
             self.due = None;
             return false;
         }

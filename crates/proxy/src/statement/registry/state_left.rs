@@ -74,6 +74,8 @@ impl StateLeft {
                 Self::Variable
             }
             "with" | "values" | "select" | "insert" | "replace" | "update" | "delete" => Self::Nothing,
+            // Not one that returns something in a variable.
+            "call" if !names_variable(&text) => Self::Nothing,
             first if PLAIN.contains(&first) && !names_variable(&text) => Self::Nothing,
             _ => Self::Anything,
         }

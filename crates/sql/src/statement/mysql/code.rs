@@ -1,5 +1,5 @@
 //! The temporary tables that a text may create: a statement that runs stored code, one that is not analysed, the body of a routine, a trigger or a
-//! view.
+//! view. And whether it may leave anything else in its session ([`Temporaries::STATE`]).
 //!
 //! The servers do not show which temporary tables a session has, and a temporary table hides the table of its name. A text that creates one contains
 //! TEMPORARY, or is prepared from a string that is known only when it runs. So only the words of a text are needed, and the code that these words
@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet};
 use freshet_types::{StoredCode, Temporaries};
 
 use crate::lex::mysql::{Quoting, is_placeholder, is_word_part};
+use crate::statement::mysql::code::assigned::Variables;
 
 /// Longer words are not names: an identifier has at most 64 characters of at most four bytes.
 const WORD_BYTES_MAX: usize = 256;
@@ -36,6 +37,8 @@ pub struct Code {
     first: Box<str>,
     /// A semicolon precedes its end.
     several: bool,
+    /// It may leave something in its session by itself, besides settings by their names and temporary tables.
+    leaves_state: bool,
 }
 
 impl Code {
@@ -72,6 +75,36 @@ impl Code {
         says("set") && (says("transaction") && (says("isolation") || says("read")) || OF_NEXT.into_iter().any(says))
     }
 
+    /// Code of which nothing is known but that it makes no tables.
+    pub fn with_state() -> Self {
+        Self { leaves_state: true, ..Self::default() }
+    }
+
+    /// Whether it may leave something in its session by itself, besides settings by their names and temporary tables.
+    pub fn may_leave_state(&self) -> bool {
+        self.leaves_state
+    }
+
+    fn has_words_of_state(&self) -> bool {
+        const LEAVING: [&str; 7] = ["get_lock", "connection_id", "nextval", "setval", "lastval", "flush", "xa"];
+        const SET: [&str; 7] = ["names", "character", "charset", "role", "resource", "session", "local"];
+        let says = |word: &str| self.words.contains(word);
+        LEAVING.into_iter().any(says)
+            || says("value") && (says("next") || says("previous"))
+            || self.may_set() && SET.into_iter().any(says)
+    }
+
+    /// Whether it may contain a SET: not if it is a single statement about rows.
+    fn may_set(&self) -> bool {
+        let is_of_rows = |word| ["select", "with", "insert", "replace", "update", "delete"].contains(&word);
+        self.words.contains("set") && !self.single().is_some_and(is_of_rows)
+    }
+
+    /// Whether it may set one of these variables. A routine's own variable of the same name counts, too.
+    fn sets_any(&self, variables: &HashSet<Box<str>>) -> bool {
+        self.may_set() && self.words.iter().any(|word| variables.contains(word))
+    }
+
     /// Its words, in lower case.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(|word| &**word)
@@ -102,9 +135,11 @@ impl Code {
     }
 }
 
-/// What each name may create, from the code of all routines, triggers and views, by the names that run it. None: the code is not known.
+/// What each name may create, from the code of all routines, triggers and views, by the names that run it. None: the code is not known. `variables`: the
+/// names of the server's settings.
 pub fn stored_code<'a>(
     sources: impl IntoIterator<Item = (&'a str, Option<&'a Code>)>,
+    variables: &HashSet<Box<str>>,
     is_complete: bool,
 ) -> StoredCode {
     let mut codes: HashMap<Box<str>, Vec<&Code>> = HashMap::new();
@@ -122,12 +157,12 @@ pub fn stored_code<'a>(
     loop {
         let before = (stored.odd.clone(), stored.by_name.clone());
         for (name, codes) in &codes {
-            let made = union(codes, &stored);
+            let made = union(codes, variables, &stored);
             if made != Temporaries::None {
                 stored.by_name.entry(name.clone()).or_default().add(&made);
             }
         }
-        let made = union(&odd_codes, &stored);
+        let made = union(&odd_codes, variables, &stored);
         stored.odd.add(&made);
         if before == (stored.odd.clone(), stored.by_name.clone()) {
             return stored;
@@ -135,10 +170,13 @@ pub fn stored_code<'a>(
     }
 }
 
-fn union(codes: &[&Code], stored: &StoredCode) -> Temporaries {
+fn union(codes: &[&Code], variables: &HashSet<Box<str>>, stored: &StoredCode) -> Temporaries {
     let mut all = Temporaries::None;
     for code in codes {
         all.add(&code.own);
+        if code.leaves_state || code.sets_any(variables) {
+            all.name(Temporaries::STATE);
+        }
         code.add_named(stored, &mut all);
     }
     all
@@ -229,6 +267,8 @@ pub struct CodeScanner {
     naming: Option<Naming>,
     executable: Executable,
     behind_drop: bool,
+    behind_handler: bool,
+    variables: Variables,
     /// The last token was a semicolon.
     ended: bool,
 }
@@ -249,6 +289,8 @@ impl CodeScanner {
             naming: None,
             executable: Executable::No,
             behind_drop: false,
+            behind_handler: false,
+            variables: Variables::default(),
             ended: false,
         }
     }
@@ -285,6 +327,9 @@ impl CodeScanner {
         if self.code.sets_next_transaction() {
             self.code.own.name(Temporaries::NEXT_TRANSACTION);
         }
+        let says = |word: &str| self.code.words.contains(word);
+        let sets_variables = self.variables.may_be_set(says("call") || says("diagnostics"));
+        self.code.leaves_state |= self.behind_handler || sets_variables || self.code.has_words_of_state();
         self.code
     }
 
@@ -335,6 +380,7 @@ impl CodeScanner {
         }
         self.end_word();
         let is_known = self.quoting != Quoting::Unknown;
+        self.variables.symbol(byte, self.gap == Gap::Blank);
         match byte {
             b' ' | 0x09..=0x0d => {}
             quote if is_known && self.quoting.quotes_names(quote) => {
@@ -397,6 +443,9 @@ impl CodeScanner {
         }
         self.name(&text, &lower);
         let behind_drop = std::mem::replace(&mut self.behind_drop, &*lower == "drop");
+        let behind_handler = std::mem::replace(&mut self.behind_handler, &*lower == "handler");
+        self.code.leaves_state |= behind_handler && &*lower != "for";
+        self.variables.word(&lower);
         match &*lower {
             "temporary" if self.quoting == Quoting::Unknown => self.code.own = Temporaries::Any,
             "temporary" if !behind_drop => self.naming = Some(Naming::Kind),
@@ -464,6 +513,7 @@ fn is_number(word: &str) -> bool {
         || word.split_once(['e', 'E']).is_some_and(|(whole, exponent)| decimal(whole) && decimal(exponent))
 }
 
+mod assigned;
 mod comments;
 mod joined;
 #[cfg(test)]

@@ -169,9 +169,11 @@ fn many_statements_before_a_setting(kind: Kind) -> Result<()> {
 
 /// Behind stored code nobody knows the settings: all statements are prepared before it.
 fn many_statements_before_stored_code(kind: Kind) -> Result<()> {
-    for sql in
-        ["INSERT INTO logged (n) VALUES (4)", "CALL remember()", "SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"]
-    {
+    for sql in [
+        "INSERT INTO logged (n) VALUES (4)",
+        "CALL remember()",
+        "SET sql_mode = CONCAT(@@global.sql_mode, ',ANSI_QUOTES')",
+    ] {
         let stage = of_two(kind)?;
         let (mut a, mut b, statements) = with_statements(&stage, 20)?;
         a.run(sql)?;

@@ -17,3 +17,4 @@ mod prepared;
 mod random;
 mod sharing;
 mod stage;
+mod user_variables;

@@ -19,15 +19,19 @@ const HOLDING: &[(&str, &str, &str)] = &[
     ("row_count", "UPDATE line SET n = n + 1", "SELECT COUNT(*) FROM line"),
     ("xa", "XA START 'x'; XA END 'x'; XA PREPARE 'x'", "XA ROLLBACK 'x'"),
     ("named_lock", "SELECT GET_LOCK('{}', 0)", "DO RELEASE_ALL_LOCKS()"),
-    ("user_variable", "SET @a = 1", ""),
+    ("user_variable", "SET @a = 1 + 1", ""),
+    ("setting", "SET @a = 'x'; SET NAMES latin1", ""),
     ("user_variable", "SELECT id INTO @a FROM item WHERE id = 1", ""),
     ("user_variable", "SELECT @a := 1", ""),
     ("handler", "HANDLER line OPEN", ""),
     ("named_statement", "PREPARE s FROM 'SELECT 1'", ""),
     ("connection_number", "SELECT CONNECTION_ID()", ""),
-    ("setting", "SET time_zone = @@time_zone", ""),
+    ("setting", "SET time_zone = @@global.time_zone", ""),
+    ("setting", "SET sql_auto_is_null = 1", ""),
     ("stored_code", "CALL remember()", ""),
     ("stored_code", "INSERT INTO logged (n) VALUES (1); SELECT COUNT(*) FROM line", ""),
+    ("stored_code", "INSERT INTO logged (n) VALUES {long}; SELECT COUNT(*) FROM line", ""),
+    ("unknown", "INSERT INTO line (n) VALUES {long}, (@a := 1); SELECT COUNT(*) FROM line", ""),
 ];
 
 /// Statements behind which it has none.
@@ -38,6 +42,13 @@ const FREE: &[&str] = &[
     "BEGIN; INSERT INTO line (n) VALUES (1); COMMIT",
     "BEGIN; UPDATE line SET n = 5; ROLLBACK",
     "SET time_zone = '+01:00'",
+    "SET NAMES utf8mb4,  @@SESSION.sql_mode = CONCAT(CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'), ',NO_AUTO_VALUE_ON_ZERO'),  @@SESSION.sql_auto_is_null = 0, @@SESSION.wait_timeout = 2147483",
+    "SET time_zone = @@time_zone",
+    "SET @a = 1, @b := 'x@y'; SET @a = NULL",
+    "UPDATE noted SET n = n + 1; SELECT COUNT(*) FROM line",
+    "SELECT twice(id) FROM item",
+    "CALL nothing(3)",
+    "INSERT INTO line (n) VALUES {long}; SELECT COUNT(*) FROM line",
     "SET NAMES latin1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SHOW TABLES",
@@ -46,6 +57,11 @@ const FREE: &[&str] = &[
     "CREATE TABLE made (n INT); DROP TABLE made",
     "SELECT id FROM item WHERE id = 1 FOR UPDATE",
 ];
+
+/// With many rows, so that the text is too long to be analysed.
+fn long(statement: &str) -> String {
+    statement.replace("{long}", &vec!["(1)"; 40_000].join(","))
+}
 
 fn what_holds_a_connection(kind: Kind) -> Result<()> {
     let stage = Stage::start(kind, 1)?;
@@ -60,7 +76,7 @@ fn what_holds_a_connection(kind: Kind) -> Result<()> {
             let before = kept()?;
             let mut client = stage.connect()?;
             for statement in holding.split("; ") {
-                client.query(&statement.replace("{}", &stage.user))?;
+                client.query(&long(statement).replace("{}", &stage.user))?;
             }
             let (is_free, is_counted) = (stage.is_free()?, kept()? > before);
             // In any case: a prepared transaction would stay.
@@ -87,7 +103,7 @@ fn what_holds_none(kind: Kind) -> Result<()> {
     for statements in FREE {
         let mut client = stage.connect()?;
         for statement in statements.split("; ") {
-            client.run(statement).with_context(|| (*statements).to_owned())?;
+            client.run(&long(statement)).with_context(|| (*statements).to_owned())?;
         }
         ensure!(stage.is_free()?, "{statements}: the connection is not free");
         ensure!(client.value("SELECT COUNT(*) FROM item")? == "3", "{statements}");

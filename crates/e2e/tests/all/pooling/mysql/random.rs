@@ -44,6 +44,11 @@ const CARRIED: &[&str] = &[
     "SET autocommit = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SELECT DATABASE(), @a",
+    "SET @a = {k}",
+    "SET @b = 'b{k}', @a = NULL",
+    "SELECT @a, @b, @c",
+    "SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')",
+    "CALL nothing({k})",
     "SELECT \"name\" FROM item WHERE id = {k}",
     "SELECT * FROM nothing",
     "SHOW WARNINGS",
@@ -54,7 +59,7 @@ const CARRIED: &[&str] = &[
 
 /// Statements that leave what holds a session, and those that show it.
 const HOLDING: &[&str] = &[
-    "SET @a = {k}",
+    "SET @a = {k} + 1",
     "SELECT @a",
     "CREATE TEMPORARY TABLE scratch (n INT)",
     "INSERT INTO scratch VALUES ({k})",
@@ -73,7 +78,7 @@ const HOLDING: &[&str] = &[
     "SET TRANSACTION READ ONLY",
     "HANDLER own{i} OPEN",
     "HANDLER own{i} READ FIRST",
-    "SET time_zone = @@time_zone",
+    "SET time_zone = @@global.time_zone",
     "SET character_set_results = NULL",
 ];
 

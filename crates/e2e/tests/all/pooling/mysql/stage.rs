@@ -17,6 +17,12 @@ pub(super) const SCHEMA: &[&str] = &[
     "CREATE TABLE logged (id INT PRIMARY KEY AUTO_INCREMENT, n INT)",
     "CREATE TRIGGER remembers AFTER INSERT ON logged FOR EACH ROW SET @last = NEW.n",
     "CREATE PROCEDURE remember () SET @last = 7",
+    "CREATE TABLE noted (id INT PRIMARY KEY AUTO_INCREMENT, n INT, who VARCHAR(20))",
+    "CREATE TABLE notes (n INT)",
+    "CREATE TRIGGER notes_it BEFORE INSERT ON noted FOR EACH ROW BEGIN INSERT INTO notes VALUES (NEW.n); SET NEW.who = @who; END",
+    "CREATE TRIGGER counts_it BEFORE UPDATE ON noted FOR EACH ROW BEGIN INSERT INTO notes VALUES (NEW.n); SET NEW.n = twice(NEW.n); END",
+    "CREATE FUNCTION twice (n INT) RETURNS INT DETERMINISTIC RETURN 2 * n",
+    "CREATE PROCEDURE nothing (n INT) BEGIN DECLARE m INT DEFAULT 0; DECLARE CONTINUE HANDLER FOR NOT FOUND SET m = 1; SET m = n; SELECT m; END",
 ];
 /// A read that can be cached.
 pub(super) const READ: &str = "SELECT name FROM item WHERE id = 1";

@@ -58,8 +58,12 @@ const SEES_ALL: &str = concat!(
     grantee!()
 );
 
-const ROUTINES: &str = "SELECT LOWER(routine_name), sql_mode, routine_definition FROM information_schema.routines";
+/// Packages have variables of the session, in whatever mode they were made.
+const ROUTINES: &str = "SELECT LOWER(routine_name), CONCAT(sql_mode, IF(routine_type LIKE 'PACKAGE%', ',ORACLE', '')), routine_definition \
+     FROM information_schema.routines";
 const LOADABLE_FUNCTIONS: &str = "SELECT LOWER(name) FROM mysql.func";
+/// All settings, but for the names of a trigger's rows, and for some that no session can set and that are often the names of columns.
+const VARIABLES: &str = "SHOW SESSION VARIABLES WHERE variable_name NOT IN ('new', 'old', 'version', 'port', 'hostname', 'socket', 'license')";
 
 /// Longer texts of views are not analysed.
 const VIEW_BYTES_MAX: usize = 65_536;
@@ -75,13 +79,15 @@ pub(super) struct Basis {
     pub(super) locked: HashSet<Name>,
     /// The code of routines, triggers and views.
     pub(super) sources: Vec<Source>,
+    /// The names of settings.
+    variables: Arc<HashSet<Box<str>>>,
 }
 
 impl Basis {
-    /// The tables that they may create together.
+    /// What they may make and leave together.
     pub(super) fn stored_code(&self) -> StoredCode {
         let sources = self.sources.iter().map(|source| (&*source.name, source.code.as_deref()));
-        let stored = stored_code(sources, self.sees_triggers && self.sees_routines);
+        let stored = stored_code(sources, &self.variables, self.sees_triggers && self.sees_routines);
         StoredCode { has_unread: !self.locked.is_empty(), ..stored }
     }
 }
@@ -100,8 +106,16 @@ impl Source {
     fn new(relation: Option<Name>, name: &str, sql_mode: &str, text: Option<&str>) -> Self {
         let unusual = ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ORACLE"].iter().any(|mode| sql_mode.contains(mode));
         let quoting = if unusual { Quoting::Unknown } else { Quoting::STANDARD };
-        let code = text.filter(|text| !text.is_empty()).map(|text| Arc::new(Code::of(text.as_bytes(), quoting)));
-        Self { relation, name: name.into(), code }
+        let code = text.filter(|text| !text.is_empty()).map(|text| Code::of(text.as_bytes(), quoting));
+        // `name := value` may set anything.
+        let is_oracle = sql_mode.contains("ORACLE");
+        let code = code.map(|code| if is_oracle { code.with(&Code::with_state()) } else { code });
+        Self { relation, name: name.into(), code: code.map(Arc::new) }
+    }
+
+    /// A loadable function: it makes no tables.
+    fn loadable(name: &str) -> Self {
+        Self { relation: None, name: name.into(), code: Some(Arc::new(Code::with_state())) }
     }
 }
 
@@ -132,6 +146,8 @@ pub(super) async fn load(
     let sees = |what: &str| sees_all.iter().any(|row| row.first().and_then(Option::as_deref) == Some(what));
     (basis.sees_triggers, basis.sees_routines) =
         (sees("TRIGGER"), sees("SELECT") || sees("SHOW_ROUTINE") || sees("SHOW CREATE ROUTINE"));
+    let variables = connection.query(VARIABLES).await?.into_iter().filter_map(|row| row.into_iter().next()?);
+    basis.variables = Arc::new(variables.map(|name| name.to_lowercase().into()).collect());
     let mut tables = Vec::new();
     for part in plan.parts() {
         let (read, sources) = read_tables(mysql, connection, server, &basis, part).await?;
@@ -235,8 +251,8 @@ pub(super) fn name_of(table: &Table) -> Name {
     (table.schema.to_string(), table.name.to_string())
 }
 
-/// Functions that are not built in, and the code of stored ones. Loadable functions need the privilege to read the server's own schema; they do not
-/// run with a session's privileges, and create no tables.
+/// Functions that are not built in, and their code. Loadable functions need the privilege to read the server's own schema; they do not
+/// run with a session's privileges.
 async fn read_functions(
     connection: &mut Connection,
     sources: &mut Vec<Source>,
@@ -248,7 +264,12 @@ async fn read_functions(
         functions.insert(name.into_boxed_str());
     }
     match connection.query(LOADABLE_FUNCTIONS).await {
-        Ok(loadable) => functions.extend(loadable.into_iter().filter_map(|row| Some(row.into_iter().next()??.into()))),
+        Ok(loadable) => {
+            for name in loadable.into_iter().filter_map(|row| row.into_iter().next()?) {
+                sources.push(Source::loadable(&name));
+                functions.insert(name.into());
+            }
+        }
         Err(error) if error.is_lasting_refusal() => {}
         Err(error) => return Err(error),
     }

@@ -13,6 +13,7 @@ impl Code {
         both.words.extend(other.words.iter().cloned());
         both.accented.extend(other.accented.iter().cloned());
         both.has_odd_names |= other.has_odd_names;
+        both.leaves_state |= other.leaves_state;
         if both.words.len().max(both.accented.len()) > WORDS_MAX {
             both.own = Temporaries::Any;
         }

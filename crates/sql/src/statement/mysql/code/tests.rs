@@ -78,6 +78,66 @@ fn what_a_text_makes_by_itself() {
 }
 
 #[test]
+fn what_a_text_leaves_with_all_that_it_runs() {
+    let of = |text: &str| Code::of(text.as_bytes(), Quoting::STANDARD);
+    let codes = [
+        ("plain", of("BEGIN DECLARE EXIT HANDLER FOR NOT FOUND SET n = 0; INSERT INTO t VALUES (NEW.id, 'a@b'); END")),
+        ("counts", of("SET NEW.n = NEW.n + 1")),
+        ("remembers", of("SET @last = NEW.id")),
+        ("audits", of("BEGIN INSERT INTO log VALUES (NEW.id, @who, @@server_id); SET NEW.by = @who; END")),
+        ("compares", of("IF @off = 1 OR @off IS NULL THEN SELECT a, @b INTO x FROM t; END IF")),
+        ("finds", of("SELECT a, b INTO x, @y FROM t")),
+        ("finds_one", of("SELECT b INTO @y FROM t")),
+        ("sets_two", of("SET x = 1, @y = 2")),
+        ("sets_later", of("SET x = 1 /* y */ , @y /* @z */ = 2")),
+        ("sets_inside", of("SELECT @y := 1")),
+        ("sets_quoted", of("SET x = 1, @`y` = 2")),
+        ("hands_out", of("CALL gets(@y)")),
+        ("sets_setting", of("SET x = 1, @@session.big_tables = 1")),
+        ("sets", of("BEGIN SET sql_mode = ''; END")),
+        ("renames", of("UPDATE t SET names = 1, time_zone = 2")),
+        ("charsets", of("BEGIN SET NAMES utf8mb4; END")),
+        ("calls", of("BEGIN CALL remembers(); END")),
+        ("locks", of("BEGIN SET n = GET_LOCK('x', 1); END")),
+        ("opens", of("BEGIN HANDLER t OPEN; END")),
+        ("numbers", of("BEGIN SELECT NEXT VALUE FOR s; END")),
+        ("loadable", Code::with_state()),
+    ];
+    let variables = ["sql_mode", "time_zone"].map(Box::from).into();
+    let stored = stored_code(codes.iter().map(|(name, code)| (*name, Some(code))), &variables, true);
+    for (text, leaves) in [
+        ("CALL plain()", false),
+        ("INSERT INTO counts VALUES ('x@y.z', 'set names')", false),
+        ("INSERT INTO remembers VALUES (1)", true),
+        ("UPDATE audits SET a = 1", false),
+        ("CALL compares()", true),
+        ("CALL finds()", true),
+        ("CALL finds_one()", true),
+        ("CALL sets_two()", true),
+        ("CALL sets_later()", true),
+        ("CALL sets_inside()", true),
+        ("CALL sets_quoted()", true),
+        ("CALL hands_out()", true),
+        ("CALL sets_setting()", true),
+        ("CALL sets()", true),
+        ("CALL renames()", false),
+        ("CALL charsets()", true),
+        ("CALL calls()", true),
+        ("SELECT locks()", true),
+        ("CALL opens()", true),
+        ("CALL numbers()", true),
+        ("SELECT loadable(1)", true),
+        ("INSERT INTO t VALUES (@a := 1)", true),
+        ("INSERT INTO t VALUES (GET_LOCK('a', 1))", true),
+        ("INSERT INTO t VALUES (1, @a)", false),
+        ("UPDATE t SET role = 1", false),
+    ] {
+        let code = of(text);
+        assert_eq!(code.may_leave_state() || code.temporaries(&stored).may_leave_state(), leaves, "{text}");
+    }
+}
+
+#[test]
 fn what_a_text_makes_with_all_that_it_runs() {
     let of = |text: &str| Code::of(text.as_bytes(), Quoting::STANDARD);
     let codes = [
@@ -90,8 +150,9 @@ fn what_a_text_makes_with_all_that_it_runs() {
         ("any", of("EXECUTE s")),
         ("caller", of("CALL `odd name`()")),
     ];
+    let variables = HashSet::default();
     let sources = || codes.iter().map(|(name, code)| (*name, Some(code))).chain([("unseen", None)]);
-    let stored = stored_code(sources(), true);
+    let stored = stored_code(sources(), &variables, true);
     let x = Temporaries::Named(["x".into()].into());
     let y = Temporaries::Named(["y".into()].into());
     for (text, made) in [
@@ -121,9 +182,9 @@ fn what_a_text_makes_with_all_that_it_runs() {
     let words = |from: usize| (from..from + 3000).fold(String::from("SELECT"), |text, n| text + &format!(" w{n}"));
     assert_eq!(of(&words(0)).with(&of(&words(0))).temporaries(&stored), Temporaries::None);
     assert_eq!(of(&words(0)).with(&of(&words(3000))).temporaries(&stored), Temporaries::Any);
-    let accents = stored_code(sources().filter(|(name, _)| !name.contains(' ')), true);
+    let accents = stored_code(sources().filter(|(name, _)| !name.contains(' ')), &variables, true);
     assert_eq!(of("CALL m\u{e0}kes()").temporaries(&accents), x);
-    assert_eq!(of("CALL plain()").temporaries(&stored_code(sources(), false)), Temporaries::Any);
+    assert_eq!(of("CALL plain()").temporaries(&stored_code(sources(), &variables, false)), Temporaries::Any);
     assert_eq!(of("INSERT INTO t VALUES (';'); -- x").single(), Some("insert"));
     assert_eq!(of("INSERT INTO t VALUES (1); `x`").single(), None);
 }
