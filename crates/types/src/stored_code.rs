@@ -65,6 +65,8 @@ pub struct StoredCode {
     pub odd: Temporaries,
     /// All routines and triggers are known.
     pub is_complete: bool,
+    /// So are loadable functions.
+    pub has_all_functions: bool,
     /// But for those of relations that were locked when the rest was read: their code is still to be read.
     pub has_unread: bool,
 }
@@ -72,6 +74,6 @@ pub struct StoredCode {
 impl StoredCode {
     /// Whether the code that was read creates the same tables.
     pub fn makes_as(&self, other: &Self) -> bool {
-        (&self.by_name, &self.odd, self.is_complete) == (&other.by_name, &other.odd, other.is_complete)
+        Self { has_unread: other.has_unread, ..self.clone() } == *other
     }
 }

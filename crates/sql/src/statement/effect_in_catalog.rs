@@ -132,6 +132,11 @@ impl Template {
         self.facts.temporary || self.runs_stored_code(catalog, schemas)
     }
 
+    /// MySQL and MariaDB: whether it calls a function that is not built in, or is not understood.
+    pub fn calls_unknown(&self) -> bool {
+        self.facts.stored_code
+    }
+
     /// MySQL and MariaDB: whether it runs, or may run, code that is not in its text: CALL, EXECUTE, stored functions, triggers, anything not
     /// understood.
     pub fn runs_stored_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {

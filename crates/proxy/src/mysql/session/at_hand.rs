@@ -31,6 +31,8 @@ pub(super) struct AtHand {
     pub(super) reading: Option<Reading>,
     /// Reads the result of FOUND_ROWS() while the answer is forwarded.
     pub(super) counting: Option<Counting>,
+    /// It executes a prepared statement.
+    pub(super) is_prepared: bool,
     /// The label of the reason for which it passes.
     pub(super) passed_for: &'static str,
     /// After so long the server is asked to cancel it; None as soon as the time has begun.

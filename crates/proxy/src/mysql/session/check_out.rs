@@ -130,7 +130,7 @@ impl Session {
     /// Brings a new connection into the state of the session.
     async fn make_settings(&mut self) -> Result<(), SessionError> {
         let Some(pooling) = &self.server.pooling else { return Ok(()) };
-        let label = pooling.label.clone();
+        let label = pooling.carried.label.clone();
         if label.was_reset() {
             if let Some(out) = self.server.output() {
                 packet::put(out, &mut 0, &[command::RESET_CONNECTION]);
@@ -158,10 +158,10 @@ impl Session {
     /// The connection is to have the values of the session's user variables.
     fn carry_variables(&mut self) {
         let (Some(pooling), Some(connection)) = (&mut self.server.pooling, &self.server.connection) else { return };
-        if connection.facts.variables == pooling.variables {
+        if connection.facts.variables == pooling.carried.variables {
             return;
         }
-        let variables = pooling.variables.clone();
+        let variables = pooling.carried.variables.clone();
         pooling.sent_ahead += variables.texts().count();
         variables.texts().for_each(|text| self.server.put_query(text));
     }

@@ -274,6 +274,7 @@ impl Session {
         self.note_timeout(statement.map(|statement| &**statement));
         let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;
         let nothing = unprepared && done.error == Some(UNKNOWN_STATEMENT);
+        self.at_hand.is_prepared = true;
         self.after(if nothing { &Mark::NOTHING } else { &mark }, statement, &done, was).await
     }
 

@@ -61,7 +61,7 @@ impl Session {
             return Ok(());
         }
         let query = &statement.query;
-        let is_set = || self.server.pooling.as_ref().is_some_and(|pooling| pooling.label.has(statement.text()));
+        let is_set = || self.server.pooling.as_ref().is_some_and(|pooling| pooling.carried.label.has(statement.text()));
         let most = match query.state_left() {
             StateLeft::Setting if sets_user_variables(&query.text) || !may_set_meaning(&query.text) => None,
             StateLeft::Setting if sets_constants(&query.text) => (!is_set()).then_some(HELD_MAX),

@@ -76,7 +76,7 @@ impl Session {
     pub(super) fn meaning(&self) -> Option<Arc<[u8]>> {
         let database = self.default_database().ok()?;
         let pooling = self.server.pooling.as_ref()?;
-        Some(pooling.label.meaning(database.as_deref()))
+        Some(pooling.carried.label.meaning(database.as_deref()))
     }
 
     /// That of a text for which a statement is prepared now, if the statement can go to other connections. Not one that reads the diagnostics of the

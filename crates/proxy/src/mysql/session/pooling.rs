@@ -52,14 +52,12 @@ pub(crate) struct PooledLogin {
 /// Limit of pieces of code of which it is not known yet what they have left.
 const UNJUDGED_MAX: usize = 64;
 /// Looks at the catalogue that may show it, and the time between two of them.
-const JUDGEMENT_TRIES: usize = 400;
+const JUDGEMENT_TRIES: usize = 200;
 const JUDGEMENT_PAUSE: Duration = Duration::from_millis(5);
 
 /// What may have run stored code.
 #[derive(Debug)]
 pub(super) struct Unjudged {
-    /// None: a text that is too long to be analysed.
-    pub(super) statement: Option<Arc<Statement>>,
     /// Its words, which name what it runs.
     code: Arc<Code>,
     /// What it runs may leave something in the session, by the catalogue before it.
@@ -69,10 +67,14 @@ pub(super) struct Unjudged {
 }
 
 impl Unjudged {
-    pub(super) fn new(statement: Option<Arc<Statement>>, code: Arc<Code>, before: Option<&Catalog>) -> Self {
+    /// `statement`: if its text was analysed.
+    pub(super) fn new(statement: Option<&Statement>, code: &Arc<Code>, before: Option<&Catalog>) -> Self {
         let stored = before.map(|before| &before.stored_code).filter(|stored| stored.is_complete);
-        let leaves = stored.is_some_and(|stored| code.temporaries(stored).may_leave_state());
-        Self { statement, code, leaves, changes: before.map_or(0, |before| before.code_changes) }
+        // A function that is not built in may be one that no catalogue shows.
+        let calls = statement.is_none_or(|statement| statement.query.template.calls_unknown());
+        let leaves = stored
+            .is_some_and(|stored| code.temporaries(stored).may_leave_state() || calls && !stored.has_all_functions);
+        Self { code: code.clone(), leaves, changes: before.map_or(0, |before| before.code_changes) }
     }
 
     /// Whether what it has run may have left something. By now the code may be gone again.
@@ -80,6 +82,21 @@ impl Unjudged {
         let leaves_now = || self.code.temporaries(&catalog.stored_code).may_leave_state();
         self.leaves || catalog.code_changes.saturating_sub(self.changes) > 1 || leaves_now()
     }
+}
+
+/// What the session has run of which it is not known yet what it has left.
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    unjudged: Vec<Unjudged>,
+    /// The session has waited for the catalogue in vain.
+    has_waited: bool,
+}
+
+/// What goes with the session to another connection.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    pub(super) label: Label,
+    pub(super) variables: UserVariables,
 }
 
 /// The part of a session in transaction mode.
@@ -94,12 +111,11 @@ pub(crate) struct Pooling {
     pub(super) lease: Option<Lease<ServerConnection>>,
     /// The sessions with which it shares connections.
     pub(super) group: Group,
-    pub(super) label: Label,
-    pub(super) variables: UserVariables,
+    pub(super) carried: Carried,
     pub(super) database: Option<Arc<str>>,
     pub(super) lasting: Lasting,
-    /// What may have run stored code, until the catalogue shows that code.
-    unjudged: Vec<Unjudged>,
+    /// Until the catalogue shows the code.
+    ran: Ran,
     /// The session's LAST_INSERT_ID(); None: that of its connection.
     pub(super) insert_id: Option<u64>,
     /// It has written on the connection that it has.
@@ -120,8 +136,8 @@ impl Pooling {
         shared: &Arc<MySql>,
     ) -> (Option<ServerConnection>, Self) {
         let (account, mode) = (Arc::new(account), shared.settings.pool.mode_of(&about.user));
-        let (database, label) = (about.database.as_deref().map(Arc::from), Label::default());
-        let group = group(&account, (&label, &UserVariables::default()), about.database.as_deref());
+        let (database, carried) = (about.database.as_deref().map(Arc::from), Carried::default());
+        let group = group(&account, &carried, about.database.as_deref());
         let login =
             Arc::new(PooledLogin { account: account.clone(), database: database.clone(), group: group.clone() });
         if mode.shares() {
@@ -144,11 +160,10 @@ impl Pooling {
             _login: login,
             target,
             lease,
-            label,
-            variables: UserVariables::default(),
+            carried,
             database,
             lasting: Lasting::default(),
-            unjudged: Vec::new(),
+            ran: Ran::default(),
             insert_id: Some(0),
             wrote_here: false,
             sent_ahead: 0,
@@ -160,11 +175,11 @@ impl Pooling {
 
     /// The server has reset the session.
     pub(crate) fn begin_anew(&mut self) {
-        self.label.reset();
-        self.variables = UserVariables::default();
+        self.carried.label.reset();
+        self.carried.variables = UserVariables::default();
         self.regroup();
         self.lasting = Lasting::default();
-        self.unjudged.clear();
+        self.ran = Ran::default();
         self.resting.has_lost = false;
         self.insert_id = None;
     }
@@ -181,13 +196,13 @@ impl Pooling {
 
     /// Whether its settings may be others than those of its label.
     pub(super) fn has_doubts(&self) -> bool {
-        self.lasting.may_have_set() || !self.unjudged.is_empty()
+        self.lasting.may_have_set() || !self.ran.unjudged.is_empty()
     }
 
     /// Something was sent that may have run stored code.
     pub(super) fn ran(&mut self, unjudged: Unjudged) {
-        match self.unjudged.len() {
-            0..UNJUDGED_MAX => self.unjudged.push(unjudged),
+        match self.ran.unjudged.len() {
+            0..UNJUDGED_MAX => self.ran.unjudged.push(unjudged),
             _ => self.lasting.add(Pin::StoredCode),
         }
     }
@@ -203,19 +218,19 @@ impl Pooling {
     }
 
     pub(super) fn regroup(&mut self) {
-        self.group = group(&self.account, (&self.label, &self.variables), self.database.as_deref());
+        self.group = group(&self.account, &self.carried, self.database.as_deref());
     }
 }
 
 /// The key of the group of connections in the same state.
-fn group(account: &Account, (label, variables): (&Label, &UserVariables), database: Option<&str>) -> Group {
+fn group(account: &Account, carried: &Carried, database: Option<&str>) -> Group {
     let mut key = account.shape();
     key.push(u8::from(database.is_some()));
     key.extend_from_slice(database.unwrap_or_default().as_bytes());
     key.push(0);
-    label.write_key(&mut key);
+    carried.label.write_key(&mut key);
     key.push(0);
-    variables.write_key(&mut key);
+    carried.variables.write_key(&mut key);
     Group::of(&key)
 }
 
@@ -299,7 +314,7 @@ impl Session {
         if !are_shared && (!self.server.prepareds.are_none() || self.replay.has_closed()) {
             return Some(Pin::PreparedStatement);
         }
-        if self.server.pooling.as_ref().is_some_and(|pooling| !pooling.unjudged.is_empty()) {
+        if self.server.pooling.as_ref().is_some_and(|pooling| !pooling.ran.unjudged.is_empty()) {
             return Some(Pin::StoredCode);
         }
         if self.undecided().is_some() || !self.server.settings.temporaries.are_none() {
@@ -347,43 +362,38 @@ impl Session {
     fn waits_for_catalog(&mut self) -> bool {
         let is_undecided = matches!(self.undecided(), Some(Reason::Watermark | Reason::CatalogStale));
         let Some(pooling) = &self.server.pooling else { return false };
-        pooling.lasting.first().is_none() && (is_undecided || !pooling.unjudged.is_empty())
+        pooling.lasting.first().is_none() && (is_undecided || !pooling.ran.unjudged.is_empty())
     }
 
     /// Decides what the stored code has left that statements have run, as soon as the catalogue shows it.
     fn judge_code(&mut self) {
         let Some(pooling) = &mut self.server.pooling else { return };
-        let unjudged = std::mem::take(&mut pooling.unjudged);
-        if unjudged.is_empty() {
+        if pooling.ran.unjudged.is_empty() {
             return;
         }
         let catalog = self.shared.catalog.load_full();
-        let is_shown = self.shared.cache.reflects(self.watermark.get(), catalog.version);
-        let (mut waiting, mut leaves) = (Vec::new(), false);
-        for ran in unjudged {
-            let runs = ran.statement.as_ref().is_none_or(|statement| self.mark(Some(statement)).runs_stored_code());
-            match () {
-                () if !runs && catalog.code_changes == ran.changes => {}
-                () if !is_shown || catalog.stored_code.has_unread => waiting.push(ran),
-                () => leaves |= ran.may_have_left(&catalog),
-            }
+        if catalog.stored_code.has_unread || !self.shared.cache.reflects(self.watermark.get(), catalog.version) {
+            return;
         }
-        if let Some(pooling) = &mut self.server.pooling {
-            pooling.unjudged = waiting;
-            if leaves {
-                pooling.lasting.add(Pin::StoredCode);
-            }
+        let Ran { unjudged, .. } = std::mem::take(&mut pooling.ran);
+        if unjudged.iter().any(|ran| ran.may_have_left(&catalog)) {
+            pooling.lasting.add(Pin::StoredCode);
         }
     }
 
-    /// Waits, not for long, until the catalogue has shown what stored code has left: until then nobody knows what a text means.
+    /// Waits, once and not for long, until the catalogue has shown what stored code has left: until then nobody knows what a text means.
     pub(super) async fn wait_for_judgement(&mut self) {
         for _ in 0..JUDGEMENT_TRIES {
             self.judge_code();
-            if self.server.pooling.as_ref().is_none_or(|pooling| pooling.unjudged.is_empty()) {
+            let is_late = self.shared.cache.epoch().is_none() || self.shared.catalog.load().stored_code.has_unread;
+            let Some(pooling) = &mut self.server.pooling else { return };
+            if pooling.ran.unjudged.is_empty() || pooling.ran.has_waited || is_late || self.server.link.is_killed() {
                 return;
             }
             tokio::time::sleep(JUDGEMENT_PAUSE).await;
+        }
+        if let Some(pooling) = &mut self.server.pooling {
+            pooling.ran.has_waited = true;
         }
     }
 
@@ -422,7 +432,7 @@ impl Session {
         let Some(pooling) = &mut self.server.pooling else { return };
         self.replay.leave_connection(self.answer.row_count == RowCount::Zero, capabilities);
         let (insert_id, group) = (pooling.insert_id.unwrap_or_default(), pooling.group.clone());
-        let variables = pooling.variables.clone();
+        let variables = pooling.carried.variables.clone();
         if !pooling.target.leaves() {
             return;
         }

@@ -175,7 +175,11 @@ impl ServerSide {
     /// Appends a COM_QUERY of Freshet's own.
     pub(super) fn put_query(&mut self, sql: &[u8]) {
         self.answer_from = 1;
-        let sets = self.is_connected() && sql.get(..4).is_some_and(|word| word.eq_ignore_ascii_case(b"SET "));
+        let bare = freshet_sql::without_outer_comments(sql);
+        let is_set = bare.get(..3).is_some_and(|word| word.eq_ignore_ascii_case(b"SET"));
+        let sets = self.is_connected()
+            && is_set
+            && bare.get(3).is_some_and(|next| next.is_ascii_whitespace() || *next == b'@');
         self.settings.temporaries.counted.known_sets += u64::from(sets);
         let capabilities = self.about.capabilities;
         if let Some(output) = self.output() {

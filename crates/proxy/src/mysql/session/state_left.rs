@@ -48,7 +48,7 @@ impl Session {
         unread: Option<&Arc<Code>>,
         done: &Done,
     ) {
-        let before = self.at_hand.code_before.take();
+        let (before, is_prepared) = (self.at_hand.code_before.take(), std::mem::take(&mut self.at_hand.is_prepared));
         let before = before.or_else(|| mark.runs_stored_code().then(|| self.shared.catalog.load_full()));
         let reads_last_gtid = self.shared.reads_last_gtid.load(Relaxed);
         let Some(pooling) = &mut self.server.pooling else { return };
@@ -63,7 +63,7 @@ impl Session {
                 pooling.insert_id = None;
                 // The words of a long query or write of rows tell what it may leave, together with the code that it runs.
                 match unread.filter(|code| mark.effect == Effect::Write && !code.may_leave_state()) {
-                    Some(code) => pooling.ran(Unjudged::new(None, code.clone(), before.as_deref())),
+                    Some(code) => pooling.ran(Unjudged::new(None, code, before.as_deref())),
                     None => pooling.lasting.add(Pin::Unknown),
                 }
             }
@@ -74,25 +74,26 @@ impl Session {
             pooling.insert_id = None;
         }
         if mark.runs_stored_code() {
-            let code = statement.query.code().clone();
-            pooling.ran(Unjudged::new(Some(statement.clone()), code, before.as_deref()));
+            pooling.ran(Unjudged::new(Some(statement), statement.query.code(), before.as_deref()));
         }
-        pooling.note_left(statement, failed);
+        pooling.note_left(statement, failed, is_prepared);
     }
 }
 
 impl Pooling {
     /// A SET without parameters has succeeded: whether what it has set goes with the session.
-    fn carries(&mut self, normalized: &str, text: &[u8]) -> bool {
+    fn carries(&mut self, normalized: &str, text: &[u8], is_prepared: bool) -> bool {
         if sets_user_variables(normalized) {
-            return self.variables.set(normalized, text);
+            // A text that was prepared may have been read under other settings.
+            return !is_prepared && self.carried.variables.set(normalized, text);
         }
         // Texts in user variables would have another character set if they were set again.
-        let is_clear = self.variables.are_none() || self.label.has(text) || !may_set_meaning(normalized);
-        is_clear && self.label.set(normalized, text)
+        let is_clear =
+            self.carried.variables.are_none() || self.carried.label.has(text) || !may_set_meaning(normalized);
+        is_clear && self.carried.label.set(normalized, text)
     }
 
-    fn note_left(&mut self, statement: &Statement, failed: bool) {
+    fn note_left(&mut self, statement: &Statement, failed: bool, is_prepared: bool) {
         let text = &statement.query.text;
         let mut words = text.split_ascii_whitespace().map(str::to_ascii_lowercase);
         let second = words.nth(1).unwrap_or_default();
@@ -100,7 +101,9 @@ impl Pooling {
             // It is for the next transaction.
             StateLeft::Setting if second == "transaction" => {}
             StateLeft::Setting if failed && !text.contains(',') => {}
-            StateLeft::Setting if !failed && statement.own_params == 0 && self.carries(text, statement.text()) => {
+            StateLeft::Setting
+                if !failed && statement.own_params == 0 && self.carries(text, statement.text(), is_prepared) =>
+            {
                 self.regroup();
             }
             StateLeft::Setting if sets_user_variables(text) => self.lasting.add(Pin::UserVariable),

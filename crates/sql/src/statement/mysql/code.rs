@@ -8,12 +8,14 @@
 //! Strings and comments are left out if the quoting rules are known ([`Quoting::Known`]); otherwise all text counts as words. The scanner takes
 //! pieces of any length and stores only words, so that it can read statements of any length while they pass.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use freshet_types::{StoredCode, Temporaries};
 
 use crate::lex::mysql::{Quoting, is_placeholder, is_word_part};
 use crate::statement::mysql::code::assigned::Variables;
+
+pub use stored::stored_code;
 
 /// Longer words are not names: an identifier has at most 64 characters of at most four bytes.
 const WORD_BYTES_MAX: usize = 256;
@@ -86,11 +88,16 @@ impl Code {
     }
 
     fn has_words_of_state(&self) -> bool {
-        const LEAVING: [&str; 7] = ["get_lock", "connection_id", "nextval", "setval", "lastval", "flush", "xa"];
+        #[rustfmt::skip]
+        const LEAVING: [&str; 15] = [
+            "get_lock", "service_get_read_locks", "service_get_write_locks", "version_tokens_lock_shared", "version_tokens_lock_exclusive",
+            "connection_id", "is_used_lock", "pseudo_thread_id", "ps_current_thread_id", "processlist_id", "nextval", "setval", "lastval", "flush", "xa",
+        ];
         const SET: [&str; 7] = ["names", "character", "charset", "role", "resource", "session", "local"];
         let says = |word: &str| self.words.contains(word);
         LEAVING.into_iter().any(says)
             || says("value") && (says("next") || says("previous"))
+            || says("drop") && (says("database") || says("schema"))
             || self.may_set() && SET.into_iter().any(says)
     }
 
@@ -133,53 +140,6 @@ impl Code {
             |name: &str| self.words.contains(name) || self.accented.iter().any(|word| is_without_accents(name, word));
         stored.by_name.iter().filter(|(name, _)| says(name)).for_each(|(_, other)| made.add(other));
     }
-}
-
-/// What each name may create, from the code of all routines, triggers and views, by the names that run it. None: the code is not known. `variables`: the
-/// names of the server's settings.
-pub fn stored_code<'a>(
-    sources: impl IntoIterator<Item = (&'a str, Option<&'a Code>)>,
-    variables: &HashSet<Box<str>>,
-    is_complete: bool,
-) -> StoredCode {
-    let mut codes: HashMap<Box<str>, Vec<&Code>> = HashMap::new();
-    let mut odd_codes = Vec::new();
-    let mut stored = StoredCode { is_complete, ..StoredCode::default() };
-    for (name, code) in sources {
-        let name = if is_placeholder(name) { PLACEHOLDER.into() } else { name.to_lowercase() };
-        match (code, is_plain(&name)) {
-            (None, true) => drop(stored.by_name.insert(name.into(), Temporaries::Any)),
-            (None, false) => stored.odd = Temporaries::Any,
-            (Some(code), true) => codes.entry(name.into()).or_default().push(code),
-            (Some(code), false) => odd_codes.push(code),
-        }
-    }
-    loop {
-        let before = (stored.odd.clone(), stored.by_name.clone());
-        for (name, codes) in &codes {
-            let made = union(codes, variables, &stored);
-            if made != Temporaries::None {
-                stored.by_name.entry(name.clone()).or_default().add(&made);
-            }
-        }
-        let made = union(&odd_codes, variables, &stored);
-        stored.odd.add(&made);
-        if before == (stored.odd.clone(), stored.by_name.clone()) {
-            return stored;
-        }
-    }
-}
-
-fn union(codes: &[&Code], variables: &HashSet<Box<str>>, stored: &StoredCode) -> Temporaries {
-    let mut all = Temporaries::None;
-    for code in codes {
-        all.add(&code.own);
-        if code.leaves_state || code.sets_any(variables) {
-            all.name(Temporaries::STATE);
-        }
-        code.add_named(stored, &mut all);
-    }
-    all
 }
 
 /// Whether the servers may take a word for this name: in names of routines they ignore accents.
@@ -234,6 +194,14 @@ enum Naming {
     Point(Box<str>),
 }
 
+/// The last word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    Drop,
+    Handler,
+    Other,
+}
+
 /// What separates two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
@@ -266,8 +234,7 @@ pub struct CodeScanner {
     gap: Gap,
     naming: Option<Naming>,
     executable: Executable,
-    behind_drop: bool,
-    behind_handler: bool,
+    behind: Behind,
     variables: Variables,
     /// The last token was a semicolon.
     ended: bool,
@@ -288,8 +255,7 @@ impl CodeScanner {
             gap: Gap::Blank,
             naming: None,
             executable: Executable::No,
-            behind_drop: false,
-            behind_handler: false,
+            behind: Behind::Other,
             variables: Variables::default(),
             ended: false,
         }
@@ -329,7 +295,7 @@ impl CodeScanner {
         }
         let says = |word: &str| self.code.words.contains(word);
         let sets_variables = self.variables.may_be_set(says("call") || says("diagnostics"));
-        self.code.leaves_state |= self.behind_handler || sets_variables || self.code.has_words_of_state();
+        self.code.leaves_state |= self.behind == Behind::Handler || sets_variables || self.code.has_words_of_state();
         self.code
     }
 
@@ -380,7 +346,7 @@ impl CodeScanner {
         }
         self.end_word();
         let is_known = self.quoting != Quoting::Unknown;
-        self.variables.symbol(byte, self.gap == Gap::Blank);
+        self.variables.symbol(byte);
         match byte {
             b' ' | 0x09..=0x0d => {}
             quote if is_known && self.quoting.quotes_names(quote) => {
@@ -442,13 +408,17 @@ impl CodeScanner {
             self.code.first.clone_from(&lower);
         }
         self.name(&text, &lower);
-        let behind_drop = std::mem::replace(&mut self.behind_drop, &*lower == "drop");
-        let behind_handler = std::mem::replace(&mut self.behind_handler, &*lower == "handler");
-        self.code.leaves_state |= behind_handler && &*lower != "for";
+        let is_now = match &*lower {
+            "drop" => Behind::Drop,
+            "handler" => Behind::Handler,
+            _ => Behind::Other,
+        };
+        let behind = std::mem::replace(&mut self.behind, is_now);
+        self.code.leaves_state |= behind == Behind::Handler && &*lower != "for";
         self.variables.word(&lower);
         match &*lower {
             "temporary" if self.quoting == Quoting::Unknown => self.code.own = Temporaries::Any,
-            "temporary" if !behind_drop => self.naming = Some(Naming::Kind),
+            "temporary" if behind != Behind::Drop => self.naming = Some(Naming::Kind),
             // These may give other names to the session's tables.
             "prepare" | "execute" | "rename" => self.code.own = Temporaries::Any,
             _ => {}
@@ -516,5 +486,6 @@ fn is_number(word: &str) -> bool {
 mod assigned;
 mod comments;
 mod joined;
+mod stored;
 #[cfg(test)]
 mod tests;

@@ -37,16 +37,8 @@ fn each_session_has_its_own(kind: Kind) -> Result<()> {
 
 /// What is written for a session by a trigger is written with its own value, and the trigger holds no connection.
 fn triggers_read_them(kind: Kind) -> Result<()> {
-    let stage = Stage::start(kind, 1)?;
+    let stage = Stage::with(kind, &["--default-pool-size", "1", "--query-wait-timeout", "30s"])?;
     let (mut a, mut b) = (stage.connect()?, stage.connect()?);
-    // Until the catalogue shows the trigger, its code is not known, and a session keeps the connection.
-    crate::support::eventually(crate::support::PATIENCE, || {
-        let mut first = stage.connect()?;
-        first.run("INSERT INTO noted (n) VALUES (0)")?;
-        first.run("SELECT COUNT(*) FROM line")?;
-        ensure!(stage.is_free()?, "the triggers are not known");
-        Ok(())
-    })?;
     for round in 1..5 {
         for (client, who) in [(&mut a, "ann"), (&mut b, "bob")] {
             client.run(&format!("SET @who = '{who}{round}'"))?;

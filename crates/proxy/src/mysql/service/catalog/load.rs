@@ -58,8 +58,8 @@ const SEES_ALL: &str = concat!(
     grantee!()
 );
 
-/// Packages have variables of the session, in whatever mode they were made.
-const ROUTINES: &str = "SELECT LOWER(routine_name), CONCAT(sql_mode, IF(routine_type LIKE 'PACKAGE%', ',ORACLE', '')), routine_definition \
+/// Code in other languages is not read. Packages have variables of the session, in whatever mode they were made.
+const ROUTINES: &str = "SELECT LOWER(routine_name), CONCAT(sql_mode, IF(routine_type LIKE 'PACKAGE%', ',ORACLE', '')), IF(routine_body = 'SQL', routine_definition, '') \
      FROM information_schema.routines";
 const LOADABLE_FUNCTIONS: &str = "SELECT LOWER(name) FROM mysql.func";
 /// All settings, but for the names of a trigger's rows, and for some that no session can set and that are often the names of columns.
@@ -75,6 +75,7 @@ pub(super) struct Basis {
     partly_readable: HashSet<Name>,
     sees_triggers: bool,
     sees_routines: bool,
+    sees_loadable: bool,
     /// Relations of which nothing is known, since they were locked.
     pub(super) locked: HashSet<Name>,
     /// The code of routines, triggers and views.
@@ -88,7 +89,7 @@ impl Basis {
     pub(super) fn stored_code(&self) -> StoredCode {
         let sources = self.sources.iter().map(|source| (&*source.name, source.code.as_deref()));
         let stored = stored_code(sources, &self.variables, self.sees_triggers && self.sees_routines);
-        StoredCode { has_unread: !self.locked.is_empty(), ..stored }
+        StoredCode { has_unread: !self.locked.is_empty(), has_all_functions: self.sees_loadable, ..stored }
     }
 }
 
@@ -174,7 +175,7 @@ pub(super) async fn load(
     }
     let visible: HashSet<Name> = tables.iter().map(name_of).filter(|name| !plan.locked.contains(name)).collect();
     exclude_led_elsewhere(&mut tables, &basis, &visible);
-    let functions = read_functions(connection, &mut basis.sources).await?;
+    let functions = read_functions(connection, &mut basis).await?;
     let mut catalog = Catalog::new(version, tables, functions, HashSet::new());
     catalog.surroundings = server.surroundings(basis.sees_triggers);
     catalog.polled = server.polled();
@@ -253,20 +254,18 @@ pub(super) fn name_of(table: &Table) -> Name {
 
 /// Functions that are not built in, and their code. Loadable functions need the privilege to read the server's own schema; they do not
 /// run with a session's privileges.
-async fn read_functions(
-    connection: &mut Connection,
-    sources: &mut Vec<Source>,
-) -> Result<HashSet<Box<str>>, ServiceError> {
+async fn read_functions(connection: &mut Connection, basis: &mut Basis) -> Result<HashSet<Box<str>>, ServiceError> {
     let mut functions = HashSet::new();
     for row in connection.query(ROUTINES).await? {
         let [name, sql_mode, text] = texts(row, "routines")?;
-        sources.push(Source::new(None, &name, &sql_mode, Some(&text)));
+        basis.sources.push(Source::new(None, &name, &sql_mode, Some(&text)));
         functions.insert(name.into_boxed_str());
     }
     match connection.query(LOADABLE_FUNCTIONS).await {
         Ok(loadable) => {
+            basis.sees_loadable = true;
             for name in loadable.into_iter().filter_map(|row| row.into_iter().next()?) {
-                sources.push(Source::loadable(&name));
+                basis.sources.push(Source::loadable(&name));
                 functions.insert(name.into());
             }
         }

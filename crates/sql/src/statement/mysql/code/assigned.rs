@@ -2,7 +2,6 @@
 
 /// What the tokens so far say.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(super) struct Variables {
     /// There are some.
     are_named: bool,
@@ -12,23 +11,22 @@ pub(super) struct Variables {
     is_listed: bool,
     /// INTO is that of a query.
     has_into: bool,
-    /// The last token was a comma.
-    behind_comma: bool,
-    /// The last word.
+    /// The last token.
     behind: Behind,
     /// In a variable, or directly behind it.
     at: At,
 }
 
-/// The last word.
+/// The last token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Behind {
     #[default]
     Other,
-    /// SET, or INTO of a query.
+    /// SET, or INTO. No table begins with `@`.
     Target,
     /// What may be followed by INTO and a table.
     Insert,
+    Comma,
 }
 
 /// Where the scanner is.
@@ -40,44 +38,49 @@ enum At {
     Sign { listed: bool },
     /// Behind the name.
     Name { listed: bool },
+    /// Behind a point in the name.
+    Point { listed: bool },
 }
 
 impl Variables {
-    /// A byte that is no part of a word. `behind_word`: the last token was a word.
-    pub(super) fn symbol(&mut self, byte: u8, behind_word: bool) {
+    /// A byte that is no part of a word.
+    pub(super) fn symbol(&mut self, byte: u8) {
         match (byte, self.at) {
             (b'@', At::Sign { .. }) => return, // that of a setting
+            (b'.', At::Sign { listed } | At::Name { listed } | At::Point { listed }) => {
+                self.at = At::Point { listed };
+                return;
+            }
             (b'@', _) => {
-                self.is_set |= behind_word && self.behind == Behind::Target;
+                let listed = self.behind == Behind::Comma;
+                self.is_set |= self.behind == Behind::Target;
                 self.are_named = true;
-                self.is_listed |= self.behind_comma;
-                self.at = At::Sign { listed: self.behind_comma };
+                self.is_listed |= listed;
+                self.at = At::Sign { listed };
             }
             // A name in quotes.
-            (b'`' | b'"' | b'\'', At::Sign { .. }) => self.is_set = true,
+            (b'`' | b'"' | b'\'', At::Sign { .. } | At::Point { .. }) => self.is_set = true,
             (b':', At::Name { .. }) | (b'=', At::Name { listed: true }) => self.is_set = true,
             // Blanks and comments.
             (b' ' | 0x09..=0x0d | b'/' | b'-' | b'#', _) => return,
             _ => self.at = At::Elsewhere,
         }
-        self.behind_comma = byte == b',';
+        self.behind = if byte == b',' { Behind::Comma } else { Behind::Other };
     }
 
     /// A word, in lower case.
     pub(super) fn word(&mut self, word: &str) {
         self.at = match self.at {
-            At::Sign { listed } => At::Name { listed },
+            At::Sign { listed } | At::Point { listed } => At::Name { listed },
             At::Name { .. } | At::Elsewhere => At::Elsewhere,
         };
         let is_query = word == "into" && self.behind != Behind::Insert;
         self.has_into |= is_query;
         self.behind = match word {
-            "set" => Behind::Target,
-            "into" if is_query => Behind::Target,
+            "set" | "into" => Behind::Target,
             "insert" | "replace" | "ignore" | "low_priority" | "high_priority" | "delayed" => Behind::Insert,
             _ => Behind::Other,
         };
-        self.behind_comma = false;
     }
 
     /// Whether one may be set. `by_name`: there are words by which those may be that stand anywhere.

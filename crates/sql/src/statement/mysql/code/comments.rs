@@ -4,7 +4,7 @@
 
 use freshet_types::Temporaries;
 
-use super::{CodeScanner, Executable, Gap, State};
+use super::{Behind, CodeScanner, Executable, Gap, State};
 use crate::lex::mysql::{Quoting, RUN_BY_ALL};
 
 impl CodeScanner {
@@ -79,7 +79,7 @@ impl CodeScanner {
         if self.naming.is_some() || self.gap == Gap::Point {
             self.code.own = Temporaries::Any;
         }
-        self.behind_drop = false;
+        self.behind = Behind::Other;
         // The first word may be another.
         self.code.several |= self.code.first.is_empty();
     }
