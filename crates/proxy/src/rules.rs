@@ -257,6 +257,12 @@ impl RulesInForce {
         self.hint(query).map_or((Caching::Auto, None), |hint| (hint.cache, hint.ttl))
     }
 
+    /// The same, for a statement that is not decided yet.
+    pub(crate) fn caching_to_be(&self, query: Subject<'_>, who: &Who<'_>) -> Caching {
+        let of_hint = || self.hint(query).map_or(Caching::Auto, |hint| hint.cache);
+        self.find(query, who).map_or_else(of_hint, |rule| rule.text.cache)
+    }
+
     /// Whether a rule has a `ttl`, or a hint may have one.
     pub(crate) fn have_ttl(&self) -> bool {
         let is_one = || self.rules.load().list.iter().any(|rule| rule.text.ttl.is_some());

@@ -12,6 +12,7 @@ on_both!(
     a_weight_of_nothing,
     a_replica_that_lags_too_far,
     reads_that_need_no_connection_to_the_primary,
+    settings_are_those_of_the_primary,
 );
 
 /// Columns of SHOW REPLICATION.
@@ -103,8 +104,23 @@ fn a_replica_that_lags_too_far(version: Version) -> Result<()> {
 fn reads_that_need_no_connection_to_the_primary(version: Version) -> Result<()> {
     let limits = ["--default-pool-size", "1", "--query-wait-timeout", "1s"];
     let Some(stand) = Stand::behind(version, &limits, Ok)? else { return Ok(()) };
-    let mut other = stand.connect()?;
-    other.run("begin")?;
-    eventually(PATIENCE, || expect_value(&mut stand.connect()?, AT_REPLICA, "0"))?;
-    other.run("commit")
+    eventually(PATIENCE, || {
+        let (mut other, mut reader) = (stand.connect()?, stand.connect()?);
+        other.run("begin; select 1")?;
+        let read = expect_value(&mut reader, AT_REPLICA, "0");
+        other.run("commit")?;
+        read
+    })
+}
+
+/// What tells of the server itself is the primary's answer, also if a rule keeps it out of the cache.
+fn settings_are_those_of_the_primary(version: Version) -> Result<()> {
+    let Some(stand) = Stand::behind(version, &["--hints"], Ok)? else { return Ok(()) };
+    stand.until_read()?;
+    for _ in 0..20 {
+        let asked =
+            "select current_setting('transaction_read_only') || v from account where id = 1 /* freshet: cache=never */";
+        expect_value(&mut stand.connect()?, asked, "off0")?;
+    }
+    Ok(())
 }

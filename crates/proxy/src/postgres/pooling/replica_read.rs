@@ -167,18 +167,16 @@ async fn answer(
     reader.peer.flush().await.map_err(|_| Unfit::Broken)?;
     let mut frames = Vec::new();
     let is_complete = reader.gather(&mut frames).await?;
-    if is_complete {
+    let mut rest = Some(reader);
+    let has_failed = rest.as_ref().is_some_and(|reader| reader.has_failed);
+    if let Some(reader) = rest.take_if(|_| is_complete) {
         in_use.end();
+        reader.give_back().await;
     }
     let is_same = goes_on(shared, in_use.at, found).await
         && shared.cache.epoch() == Some(request.epoch)
         && shared.cache.are_published(&request.reads.tables);
-    if is_complete {
-        let has_failed = reader.has_failed;
-        reader.give_back().await;
-        return if is_same && !has_failed { Ok((frames, None)) } else { Err(Unfit::Changed) };
-    }
-    if is_same && !reader.has_failed { Ok((frames, Some(reader))) } else { Err(Unfit::Changed) }
+    if is_same && !has_failed { Ok((frames, rest)) } else { Err(Unfit::Changed) }
 }
 
 /// Whether an error is the answer. All others may be of the replica's own, and the statement is run again.

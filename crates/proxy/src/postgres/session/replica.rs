@@ -167,8 +167,7 @@ impl Session {
     /// Why the session does not fill the cache with an answer that it lacks, as far as is known without the primary; None: it fills it there, once
     /// it may read there.
     pub(super) fn misses_ahead(&self, statement: &Statement) -> Option<Reason> {
-        let (caching, _) = self.shared.rules.caching(statement.subject(), &self.server.who());
-        if caching == Caching::Never {
+        if self.shared.rules.caching_to_be(statement.subject(), &self.server.who()) == Caching::Never {
             return Some(Reason::Rule);
         }
         if statement.query.is_disabled() {
@@ -198,7 +197,9 @@ impl Session {
         let rules = &self.shared.rules;
         let is_limited =
             rules.generation() > 0 && rules.timeout(statement.query.subject(None), &self.server.who()).is_some();
-        if is_limited || !matches!(self.server.compare(&self.shared), Some(Ok(()))) {
+        // Settings of the server differ, and its state is one.
+        let reads_settings = !statement.query.template.settings().is_empty();
+        if is_limited || reads_settings || !matches!(self.server.compare(&self.shared), Some(Ok(()))) {
             return None;
         }
         let Known::Context(context, known_under) = &self.server.settings.known else { return None };

@@ -69,6 +69,7 @@ pub(super) struct Reading {
     figures: ReadFigures,
     /// Reads under way.
     in_use: usize,
+    turns: u64,
     /// It has broken reads.
     paused: Option<Pause>,
     /// It has not let these in as it should.
@@ -110,8 +111,14 @@ impl Reading {
         self.paused.is_some_and(Pause::lasts) || is_login_paused()
     }
 
+    /// The number of reads that have begun here, for their order.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns
+    }
+
     pub(super) fn begin(&mut self) {
         self.in_use += 1;
+        self.turns += 1;
     }
 
     pub(super) fn end(&mut self) {
@@ -130,6 +137,7 @@ impl Reading {
 
     /// A read that a replica could have answered goes to this server, which is the primary.
     pub(super) fn note_primary(&mut self) {
+        self.turns += 1;
         self.figures.answered += 1;
     }
 

@@ -30,17 +30,17 @@ pub(crate) enum Obstacle {
 pub(crate) struct Load {
     /// Those under way.
     pub(crate) in_use: usize,
-    /// Those that it has answered.
-    pub(crate) answered: u64,
+    /// Those that have begun there.
+    pub(crate) turns: u64,
     pub(crate) weight: u32,
 }
 
 impl Load {
-    /// The server with the lowest value is next: with the fewest reads under way, or else answered, for its weight.
+    /// The server with the lowest value is next: with the fewest reads under way, or else begun, for its weight.
     fn order(self) -> (u64, u64) {
         const ONE: u64 = 1 << 20;
         let weight = u64::from(self.weight.max(1));
-        ((self.in_use as u64).saturating_mul(ONE) / weight, self.answered.saturating_mul(ONE) / weight)
+        ((self.in_use as u64).saturating_mul(ONE) / weight, self.turns.saturating_mul(ONE) / weight)
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
             configuration: String::new(),
             gtids: None,
         };
-        let load = Load { in_use, answered: 0, weight: 1 };
+        let load = Load { in_use, turns: 0, weight: 1 };
         ServerView { at, obstacle: None, found: Some(found.into()), load }
     }
 
@@ -158,14 +158,14 @@ mod tests {
     fn servers_answer_by_their_weights() {
         let weighs = |at, weight, in_use, answered| {
             let server = server(at, 100, 0);
-            ServerView { load: Load { in_use, answered, weight }, ..server }
+            ServerView { load: Load { in_use, turns: answered, weight }, ..server }
         };
         let of =
             |servers: &[ServerView], primary| chosen(&route(Lsn(1), servers, primary, |_| false)).map(|(at, _)| at);
         assert_eq!(of(&[weighs(1, 1, 1, 0), weighs(2, 3, 2, 9)], None), Some(2), "two for 3 are less than one for 1");
         assert_eq!(of(&[weighs(1, 1, 1, 0), weighs(2, 3, 4, 0)], None), Some(1));
         assert_eq!(of(&[weighs(1, 1, 0, 5), weighs(2, 1, 0, 4)], None), Some(2), "of idle ones, in turns");
-        let primary = |in_use, answered| Some(Load { in_use, answered, weight: 1 });
+        let primary = |in_use, answered| Some(Load { in_use, turns: answered, weight: 1 });
         let standby = [weighs(1, 2, 0, 10)];
         assert_eq!(
             (of(&standby, primary(0, 4)), of(&standby, primary(0, 6)), of(&standby, primary(1, 0))),
@@ -180,7 +180,7 @@ mod tests {
         let mut counts = [0_u64; 3];
         for _ in 0..600 {
             let servers = [weighs(0, 1, 0, counts[0]), weighs(1, 3, 0, counts[1])];
-            let at = of(&servers, Some(Load { in_use: 0, answered: counts[2], weight: 2 })).unwrap_or(2);
+            let at = of(&servers, Some(Load { in_use: 0, turns: counts[2], weight: 2 })).unwrap_or(2);
             counts[at] += 1;
         }
         assert!(counts[0].abs_diff(100) < 3 && counts[1].abs_diff(300) < 3, "{counts:?}");

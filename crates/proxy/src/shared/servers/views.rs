@@ -41,8 +41,8 @@ impl Servers {
     /// The primary's load by reads that could go to replicas. `in_use`: its connections in use.
     pub(crate) fn load_of_primary(&self, stream: &ServerIdentity, in_use: usize, weight: u32) -> Option<Load> {
         let inside = self.inside();
-        let answered = inside.list.get(inside.primary(stream)?)?.reading.figures().answered;
-        Some(Load { in_use, answered, weight })
+        let turns = inside.list.get(inside.primary(stream)?)?.reading.turns();
+        Some(Load { in_use, turns, weight })
     }
 
     /// A read that could go to a replica goes to the primary by its weight.
@@ -160,7 +160,7 @@ impl Inside {
 impl Watched {
     fn load(&self) -> Load {
         let Self { reading, weight, .. } = self;
-        Load { in_use: reading.in_use(), answered: reading.figures().answered, weight: *weight }
+        Load { in_use: reading.in_use(), turns: reading.turns(), weight: *weight }
     }
 
     /// Why it must not answer this login's reads, although it may answer others'.
