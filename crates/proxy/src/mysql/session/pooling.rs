@@ -58,6 +58,10 @@ const JUDGEMENT_PAUSE: Duration = Duration::from_millis(5);
 /// What may have run stored code.
 #[derive(Debug)]
 pub(super) struct Unjudged {
+    /// None: a text that is too long to be analysed.
+    statement: Option<Arc<Statement>>,
+    /// The default database.
+    schemas: Vec<Arc<str>>,
     /// Its words, which name what it runs.
     code: Arc<Code>,
     /// What it runs may leave something in the session, by the catalogue before it.
@@ -67,14 +71,19 @@ pub(super) struct Unjudged {
 }
 
 impl Unjudged {
-    /// `statement`: if its text was analysed.
-    pub(super) fn new(statement: Option<&Statement>, code: &Arc<Code>, before: Option<&Catalog>) -> Self {
+    pub(super) fn new(
+        statement: Option<&Arc<Statement>>,
+        code: &Arc<Code>,
+        schemas: &[Arc<str>],
+        before: Option<&Catalog>,
+    ) -> Self {
         let stored = before.map(|before| &before.stored_code).filter(|stored| stored.is_complete);
         // A function that is not built in may be one that no catalogue shows.
         let calls = statement.is_none_or(|statement| statement.query.template.calls_unknown());
         let leaves = stored
             .is_some_and(|stored| code.temporaries(stored).may_leave_state() || calls && !stored.has_all_functions);
-        Self { code: code.clone(), leaves, changes: before.map_or(0, |before| before.code_changes) }
+        let changes = before.map_or(0, |before| before.code_changes);
+        Self { statement: statement.cloned(), schemas: schemas.to_vec(), code: code.clone(), leaves, changes }
     }
 
     /// Whether what it has run may have left something. By now the code may be gone again.
@@ -368,15 +377,29 @@ impl Session {
     /// Decides what the stored code has left that statements have run, as soon as the catalogue shows it.
     fn judge_code(&mut self) {
         let Some(pooling) = &mut self.server.pooling else { return };
-        if pooling.ran.unjudged.is_empty() {
+        let unjudged = std::mem::take(&mut pooling.ran.unjudged);
+        if unjudged.is_empty() {
             return;
         }
         let catalog = self.shared.catalog.load_full();
-        if catalog.stored_code.has_unread || !self.shared.cache.reflects(self.watermark.get(), catalog.version) {
-            return;
+        let has_unread = catalog.stored_code.has_unread;
+        let is_shown = !has_unread && self.shared.cache.reflects(self.watermark.get(), catalog.version);
+        let (mut waiting, mut leaves) = (Vec::new(), false);
+        for ran in unjudged {
+            // A table that was not known before has no triggers.
+            let is_as_before = ran.changes == catalog.code_changes && ran.schemas == self.server.settings.schemas;
+            let runs = |statement: &Arc<Statement>| self.mark(Some(statement)).runs_stored_code();
+            let is_plain = is_as_before && ran.statement.as_ref().is_some_and(|statement| !runs(statement));
+            match () {
+                () if is_plain => leaves |= ran.leaves,
+                () if is_shown => leaves |= ran.may_have_left(&catalog),
+                () => waiting.push(ran),
+            }
         }
-        let Ran { unjudged, .. } = std::mem::take(&mut pooling.ran);
-        if unjudged.iter().any(|ran| ran.may_have_left(&catalog)) {
+        let Some(pooling) = &mut self.server.pooling else { return };
+        pooling.ran.has_waited &= !waiting.is_empty();
+        pooling.ran.unjudged = waiting;
+        if leaves {
             pooling.lasting.add(Pin::StoredCode);
         }
     }

@@ -51,6 +51,7 @@ impl Session {
         let (before, is_prepared) = (self.at_hand.code_before.take(), std::mem::take(&mut self.at_hand.is_prepared));
         let before = before.or_else(|| mark.runs_stored_code().then(|| self.shared.catalog.load_full()));
         let reads_last_gtid = self.shared.reads_last_gtid.load(Relaxed);
+        let schemas = &self.server.settings.schemas;
         let Some(pooling) = &mut self.server.pooling else { return };
         let failed = done.error.is_some();
         pooling.wrote_here |= mark.writes;
@@ -63,7 +64,7 @@ impl Session {
                 pooling.insert_id = None;
                 // The words of a long query or write of rows tell what it may leave, together with the code that it runs.
                 match unread.filter(|code| mark.effect == Effect::Write && !code.may_leave_state()) {
-                    Some(code) => pooling.ran(Unjudged::new(None, code, before.as_deref())),
+                    Some(code) => pooling.ran(Unjudged::new(None, code, schemas, before.as_deref())),
                     None => pooling.lasting.add(Pin::Unknown),
                 }
             }
@@ -74,7 +75,7 @@ impl Session {
             pooling.insert_id = None;
         }
         if mark.runs_stored_code() {
-            pooling.ran(Unjudged::new(Some(statement), statement.query.code(), before.as_deref()));
+            pooling.ran(Unjudged::new(Some(statement), statement.query.code(), schemas, before.as_deref()));
         }
         pooling.note_left(statement, failed, is_prepared);
     }
