@@ -23,6 +23,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// A session between two commands.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(super) struct Resting {
     /// The pin that was noted last.
     pub(super) pinned: Option<&'static str>,

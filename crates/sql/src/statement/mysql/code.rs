@@ -9,6 +9,7 @@
 //! pieces of any length and stores only words, so that it can read statements of any length while they pass.
 
 use std::collections::HashSet;
+use std::hash::BuildHasher;
 
 use freshet_types::{StoredCode, Temporaries};
 
@@ -108,7 +109,7 @@ impl Code {
     }
 
     /// Whether it may set one of these variables. A routine's own variable of the same name counts, too.
-    fn sets_any(&self, variables: &HashSet<Box<str>>) -> bool {
+    fn sets_any(&self, variables: &HashSet<Box<str>, impl BuildHasher>) -> bool {
         self.may_set() && self.words.iter().any(|word| variables.contains(word))
     }
 
@@ -220,7 +221,6 @@ enum Executable {
 
 /// Scans a text in pieces.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct CodeScanner {
     code: Code,
     quoting: Quoting,

@@ -2,6 +2,7 @@
 
 /// What the tokens so far say.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(super) struct Variables {
     /// There are some.
     are_named: bool,
@@ -46,11 +47,12 @@ impl Variables {
     /// A byte that is no part of a word.
     pub(super) fn symbol(&mut self, byte: u8) {
         match (byte, self.at) {
-            (b'@', At::Sign { .. }) => return, // that of a setting
             (b'.', At::Sign { listed } | At::Name { listed } | At::Point { listed }) => {
                 self.at = At::Point { listed };
                 return;
             }
+            // Blanks and comments; a second `@`, that of a setting.
+            (b' ' | 0x09..=0x0d | b'/' | b'-' | b'#', _) | (b'@', At::Sign { .. }) => return,
             (b'@', _) => {
                 let listed = self.behind == Behind::Comma;
                 self.is_set |= self.behind == Behind::Target;
@@ -58,11 +60,10 @@ impl Variables {
                 self.is_listed |= listed;
                 self.at = At::Sign { listed };
             }
-            // A name in quotes.
-            (b'`' | b'"' | b'\'', At::Sign { .. } | At::Point { .. }) => self.is_set = true,
-            (b':', At::Name { .. }) | (b'=', At::Name { listed: true }) => self.is_set = true,
-            // Blanks and comments.
-            (b' ' | 0x09..=0x0d | b'/' | b'-' | b'#', _) => return,
+            // A name in quotes may be set behind any word.
+            (b'`' | b'"' | b'\'', At::Sign { .. } | At::Point { .. })
+            | (b':', At::Name { .. })
+            | (b'=', At::Name { listed: true }) => self.is_set = true,
             _ => self.at = At::Elsewhere,
         }
         self.behind = if byte == b',' { Behind::Comma } else { Behind::Other };

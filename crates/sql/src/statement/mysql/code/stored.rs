@@ -1,6 +1,7 @@
 //! The code of all routines, triggers and views together.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 
 use freshet_types::{StoredCode, Temporaries};
 
@@ -11,7 +12,7 @@ use crate::lex::mysql::is_placeholder;
 /// names of the server's settings.
 pub fn stored_code<'a>(
     sources: impl IntoIterator<Item = (&'a str, Option<&'a Code>)>,
-    variables: &HashSet<Box<str>>,
+    variables: &HashSet<Box<str>, impl BuildHasher>,
     is_complete: bool,
 ) -> StoredCode {
     let mut codes: HashMap<Box<str>, Vec<&Code>> = HashMap::new();
@@ -42,7 +43,7 @@ pub fn stored_code<'a>(
     }
 }
 
-fn union(codes: &[&Code], variables: &HashSet<Box<str>>, stored: &StoredCode) -> Temporaries {
+fn union(codes: &[&Code], variables: &HashSet<Box<str>, impl BuildHasher>, stored: &StoredCode) -> Temporaries {
     let mut all = Temporaries::None;
     for code in codes {
         all.add(&code.own);
