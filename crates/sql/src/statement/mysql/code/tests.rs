@@ -107,7 +107,7 @@ fn what_a_text_leaves_with_all_that_it_runs() {
         ("numbers", of("BEGIN SELECT NEXT VALUE FOR s; END")),
         ("loadable", Code::with_state()),
     ];
-    let variables = ["sql_mode", "time_zone"].map(Box::from).into();
+    let variables: HashSet<Box<str>> = ["sql_mode", "time_zone"].map(Box::from).into();
     let stored = stored_code(codes.iter().map(|(name, code)| (*name, Some(code))), &variables, true);
     for (text, leaves) in [
         ("CALL plain()", false),
@@ -158,7 +158,7 @@ fn what_a_text_makes_with_all_that_it_runs() {
         ("any", of("EXECUTE s")),
         ("caller", of("CALL `odd name`()")),
     ];
-    let variables = HashSet::default();
+    let variables: HashSet<Box<str>> = HashSet::new();
     let sources = || codes.iter().map(|(name, code)| (*name, Some(code))).chain([("unseen", None)]);
     let stored = stored_code(sources(), &variables, true);
     let x = Temporaries::Named(["x".into()].into());
