@@ -49,7 +49,7 @@ async fn ask_postgres(at: &str, sql: &str) -> Result<(String, Rows)> {
 
 async fn ask_mysql(at: &str, sql: &str) -> Result<(String, Rows)> {
     let at = mysql::Upstream::parse(at).context("--at")?;
-    let mut client = mysql::Client::connect(&at).await.with_context(|| format!("cannot log in at {at}"))?;
+    let mut client = mysql::Client::connect_to_primary(&at).await.with_context(|| format!("cannot log in at {at}"))?;
     let rows = match client.query(sql).await {
         Err(error) if error.code() == Some(PARSE_ERROR) => bail!("{at} is not a Freshet: it does not know {sql}"),
         answer => answer.with_context(|| format!("{at} refused {sql}"))?,

@@ -53,24 +53,47 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and logs in, within the connect time-out for each host. Of several hosts, it leads to the first that is the primary; that is the host in
-    /// use from now on.
+    /// Connects and logs in to the host in use, as soon as there is one, within the connect time-out.
     pub async fn connect(upstream: &Upstream) -> Result<Self, ConnectError> {
+        loop {
+            let host = upstream.wait_for_primary().await?;
+            if let Some(client) = upstream.hosts().while_chosen(host, Self::connect_to(upstream, host)).await {
+                return client;
+            }
+        }
+    }
+
+    /// Connects and logs in to the primary, within the connect time-out for each host; it is the host in use from now on. One in use stays so until
+    /// it is found not to be the primary. Only for the change stream before it begins, and for programs without one.
+    pub async fn connect_to_primary(upstream: &Upstream) -> Result<Self, ConnectError> {
         if !upstream.has_several_hosts() {
             return Self::connect_to(upstream, 0).await;
         }
-        let mut last = None;
+        if let Some(host) = upstream.chosen() {
+            let found = upstream.hosts().while_chosen(host, Self::ask_at(upstream, host)).await;
+            match found.transpose()? {
+                Some(Some((client, _))) => return Ok(client),
+                Some(None) => drop(upstream.reject(host)),
+                None => {}
+            }
+        }
+        let (mut last, mut spare) = (None, None);
         for host in upstream.hosts().candidates() {
-            match Self::connect_to_primary(upstream, host).await {
-                Ok(Some(client)) if upstream.choose(host) => return Ok(client),
-                Ok(_) => upstream.reject(host),
+            match Self::ask_at(upstream, host).await {
+                // It may be a replica that lacks read_only.
+                Ok(Some((client, true))) => spare = spare.or(Some(client)),
+                Ok(Some((client, false))) if upstream.choose(host) => return Ok(client),
+                Ok(_) => {}
                 Err(error) => {
-                    upstream.hosts().note_silent(host);
+                    upstream.note_silent(host);
                     last = Some(error);
                 }
             }
         }
-        Err(last.unwrap_or(ConnectError::NoPrimary))
+        match spare {
+            Some(client) if upstream.choose(client.host) => Ok(client),
+            _ => Err(last.unwrap_or(ConnectError::NoPrimary)),
+        }
     }
 
     /// Connects and logs in to this host, whatever it is, within the connect time-out.
@@ -82,11 +105,13 @@ impl Client {
         Ok(Self { upstream, host, packets, connection_id, server, state, answer_bytes_max })
     }
 
-    /// None: this host is not the primary.
-    async fn connect_to_primary(upstream: &Upstream, host: usize) -> Result<Option<Self>, ConnectError> {
+    /// Connects to a host, and asks whether it receives from another server; None: it is not the primary.
+    async fn ask_at(upstream: &Upstream, host: usize) -> Result<Option<(Self, bool)>, ConnectError> {
         let mut client = Self::connect_to(upstream, host).await?;
-        if client.ask_for_primary(upstream.connect_timeout()).await.map_err(ConnectError::Protocol)? {
-            return Ok(Some(client));
+        let limit = upstream.connect_timeout();
+        if client.ask_for_primary(limit).await.map_err(ConnectError::Protocol)? {
+            let (receives, _) = client.ask_for_source(limit).await.map_err(ConnectError::Protocol)?;
+            return Ok(Some((client, receives)));
         }
         client.close().await;
         Ok(None)
@@ -108,6 +133,20 @@ impl Client {
         match self.query_timeout(role::GROUP, limit).await {
             Err(Error::Server(_)) => Ok(false),
             rows => Ok(rows?.first().is_some_and(|member| role::is_secondary(member))),
+        }
+    }
+
+    /// Asks whether the server receives from another one, and how many seconds it is behind it: empty if that is not known.
+    pub async fn ask_for_source(&mut self, limit: Duration) -> Result<(bool, String), Error> {
+        let is_mariadb = self.server.is_mariadb;
+        match self.query_timeout(role::source_question(&self.server), limit).await {
+            // MariaDB wants another right for it than for the rest.
+            Err(Error::Server(_)) if is_mariadb => {
+                let rows = self.query_timeout(role::REPLICAS_RUNNING, limit).await?;
+                Ok((role::are_running(&rows), String::new()))
+            }
+            Err(Error::Server(_)) => Ok((false, String::new())),
+            rows => Ok(role::source(&rows?)),
         }
     }
 

@@ -1,11 +1,12 @@
 //! The hosts of an upstream, and which of them is in use.
 //!
-//! With several hosts, Freshet's own connections choose: the first that is the primary. Sessions go to the same host, since the changes that keep the
-//! cache true come from it. A host that does not answer is tried behind the others for a while, and one that the watch has found to be the wrong one
-//! is left out.
+//! With several hosts, the change stream chooses: the first that is the primary. All other connections go to the same host, since the changes that keep
+//! the cache true come from it. The choice stays until the host is found not to be the primary: no other one can be chosen before. So while the stream
+//! runs, nobody is led to another server than the stream's. A host that does not answer is tried behind the others for a while, and one that the watch
+//! has found to be the wrong one is left out.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ use super::address::Address;
 
 /// A host that has not answered is tried behind the others for so long.
 const REST: Duration = Duration::from_secs(10);
+/// No host is chosen.
+const NONE: usize = usize::MAX;
 
 /// A host, with what is known of its TLS.
 pub(super) struct Host {
@@ -29,8 +32,10 @@ pub(super) struct Host {
 /// See the module.
 pub(super) struct Hosts {
     list: Vec<Host>,
-    /// None until one of Freshet's own connections has found the primary.
-    chosen: watch::Sender<Option<usize>>,
+    /// [`NONE`] until the change stream has found the primary. It changes under the lock of `trouble`.
+    chosen: AtomicUsize,
+    /// Told of each change.
+    changes: watch::Sender<()>,
     trouble: Mutex<Trouble>,
 }
 
@@ -48,8 +53,8 @@ impl Hosts {
             |address| Host { address, tls_incompatible: AtomicBool::default(), tls_settled: AtomicBool::default() };
         let list: Vec<Host> = addresses.into_iter().map(host).collect();
         // A single host is used whatever it is.
-        let chosen = watch::Sender::new((list.len() == 1).then_some(0));
-        Self { list, chosen, trouble: Mutex::default() }
+        let chosen = AtomicUsize::new(if list.len() == 1 { 0 } else { NONE });
+        Self { list, chosen, changes: watch::Sender::default(), trouble: Mutex::default() }
     }
 
     fn trouble(&self) -> MutexGuard<'_, Trouble> {
@@ -61,32 +66,73 @@ impl Hosts {
     }
 
     pub(super) fn chosen(&self) -> Option<usize> {
-        *self.chosen.borrow()
+        Some(self.chosen.load(SeqCst)).filter(|at| *at != NONE)
+    }
+
+    /// `trouble` is held.
+    fn set(&self, _trouble: &mut Trouble, chosen: Option<usize>) {
+        self.chosen.store(chosen.unwrap_or(NONE), SeqCst);
+        self.changes.send_replace(());
     }
 
     /// The chosen one, as soon as there is one; None: not within this time.
     pub(super) async fn wait(&self, limit: Duration) -> Option<usize> {
-        let mut chosen = self.chosen.subscribe();
-        let found = timeout(limit, chosen.wait_for(Option::is_some)).await;
-        found.ok().and_then(|host| *host.ok()?)
+        let mut changes = self.changes.subscribe();
+        let found = async {
+            loop {
+                if let Some(at) = self.chosen() {
+                    return Some(at);
+                }
+                changes.changed().await.ok()?;
+            }
+        };
+        timeout(limit, found).await.ok().flatten()
     }
 
-    /// It is the primary; false: it is left out.
+    /// Returns when the host is not the chosen one.
+    async fn left(&self, at: usize) {
+        let mut changes = self.changes.subscribe();
+        while self.chosen() == Some(at) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Does this work with the chosen host; None: another one is chosen meanwhile, or none.
+    pub(super) async fn while_chosen<T>(&self, at: usize, work: impl Future<Output = T>) -> Option<T> {
+        if self.list.len() == 1 {
+            return Some(work.await);
+        }
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.left(at) => None,
+        }
+    }
+
+    /// It is the primary; false: it is left out, or another one is chosen.
     pub(super) fn choose(&self, at: usize) -> bool {
         let mut trouble = self.trouble();
-        if trouble.left_out.contains(&at) {
+        if trouble.left_out.contains(&at) || self.chosen().is_some_and(|other| other != at) {
             return false;
         }
         trouble.silent.retain(|(other, _)| *other != at);
-        self.chosen.send_if_modified(|chosen| chosen.replace(at) != Some(at));
+        self.set(&mut trouble, Some(at));
         true
     }
 
-    /// It is not the primary.
-    pub(super) fn reject(&self, at: usize) {
-        if self.list.len() > 1 {
-            self.chosen.send_if_modified(|chosen| chosen.take_if(|chosen| *chosen == at).is_some());
+    /// It is not the primary. Returns whether it was chosen.
+    pub(super) fn reject(&self, at: usize) -> bool {
+        self.reject_locked(&mut self.trouble(), at)
+    }
+
+    fn reject_locked(&self, trouble: &mut Trouble, at: usize) -> bool {
+        let was_chosen = self.list.len() > 1 && self.chosen() == Some(at);
+        if was_chosen {
+            self.set(trouble, None);
         }
+        was_chosen
     }
 
     /// It does not answer.
@@ -96,13 +142,14 @@ impl Hosts {
         trouble.silent.push((at, Instant::now()));
     }
 
-    pub(super) fn leave_out(&self, at: usize, is_out: bool) {
+    /// Returns whether it was chosen, and is no longer.
+    pub(super) fn leave_out(&self, at: usize, is_out: bool) -> bool {
         let mut trouble = self.trouble();
         trouble.left_out.retain(|other| *other != at);
         if is_out {
             trouble.left_out.push(at);
-            self.reject(at);
         }
+        is_out && self.reject_locked(&mut trouble, at)
     }
 
     /// Those that are not left out, in the order in which to try them.
@@ -150,10 +197,21 @@ mod tests {
         three.note_silent(2);
         three.note_silent(0);
         assert_eq!((three.chosen(), three.candidates()), (Some(2), vec![1, 2, 0]));
-        three.reject(1);
-        assert_eq!(three.chosen(), Some(2), "another one was rejected");
-        three.reject(2);
-        assert_eq!(three.chosen(), None);
+        assert!(!three.reject(1) && three.chosen() == Some(2), "another one was rejected");
+        assert!(three.reject(2) && three.chosen().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_choice_stays_until_it_is_rejected() {
+        let two = hosts(2);
+        assert!(two.choose(0) && two.choose(0) && !two.choose(1));
+        assert_eq!(two.wait(Duration::ZERO).await, Some(0));
+        assert_eq!(two.while_chosen(0, async { 7 }).await, Some(7));
+        // Work at a host that does not answer ends with the choice.
+        let silent = two.while_chosen(0, std::future::pending::<()>());
+        let reject = async { two.reject(0) };
+        assert_eq!(tokio::join!(silent, reject), (None, true));
+        assert!(two.wait(Duration::ZERO).await.is_none() && two.choose(1));
     }
 
     #[test]

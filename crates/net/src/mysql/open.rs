@@ -35,10 +35,14 @@ pub struct Opened {
 }
 
 /// Connects for a client to the host in use, as soon as there is one: waits for the connect throttle, then connects within the upstream's connect
-/// time-out. An ERR packet in place of the handshake is [`ConnectError::Refused`].
+/// time-out. If another host is chosen meanwhile, starts again there. An ERR packet in place of the handshake is [`ConnectError::Refused`].
 pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
-    let chosen = upstream.hosts().wait(upstream.connect_timeout()).await;
-    open_at(upstream, chosen.ok_or(ConnectError::NoPrimary)?).await
+    loop {
+        let host = upstream.wait_for_primary().await?;
+        if let Some(opened) = upstream.hosts().while_chosen(host, open_at(upstream, host)).await {
+            return opened;
+        }
+    }
 }
 
 /// The same to this host.

@@ -1,11 +1,40 @@
 //! Whether a server is the primary: it can be written, and is no secondary of a group (MySQL's Group Replication).
 
+use super::version::ServerVersion;
+
 /// The question for the one value that [`is_off`] understands. `super_read_only` and MariaDB's stricter values imply it.
 pub const READ_ONLY: &str = "SELECT @@GLOBAL.read_only";
 
 /// The question for the row that [`is_secondary`] understands. MySQL only.
 pub(super) const GROUP: &str = "SELECT MEMBER_ROLE, MEMBER_STATE FROM performance_schema.replication_group_members \
                                 WHERE MEMBER_ID = @@GLOBAL.server_uuid";
+
+/// The columns of `SHOW REPLICA STATUS` that are read: whether the threads run that receive and apply, and the lag.
+const RECEIVES: usize = 10;
+const APPLIES: usize = 11;
+const SECONDS_BEHIND: usize = 32;
+
+/// The question for the rows that [`source`] understands.
+pub(super) fn source_question(server: &ServerVersion) -> &'static str {
+    if !server.is_mariadb && server.is_at_least(8, 0, 22) { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" }
+}
+
+/// The question for the rows that [`are_running`] understands. MariaDB only.
+pub(super) const REPLICAS_RUNNING: &str = "SHOW GLOBAL STATUS LIKE 'Slaves_running'";
+
+/// Whether the server receives from another one, and how many seconds it is behind it.
+pub(super) fn source(rows: &[Vec<Option<String>>]) -> (bool, String) {
+    let value = |row: &[Option<String>], at: usize| row.get(at).cloned().flatten();
+    let runs = |row: &[Option<String>], at| value(row, at).is_some_and(|runs| runs != "No");
+    let receives = rows.iter().any(|row| runs(row, RECEIVES) || runs(row, APPLIES));
+    let lag = rows.iter().find_map(|row| value(row, SECONDS_BEHIND));
+    (receives, lag.unwrap_or_default())
+}
+
+/// Whether the server receives from another one.
+pub(super) fn are_running(rows: &[Vec<Option<String>>]) -> bool {
+    rows.iter().any(|row| !matches!(row.as_slice(), [_, Some(count)] if count == "0"))
+}
 
 /// Whether a value of `read_only` means that it is off.
 pub fn is_off(value: &str) -> bool {

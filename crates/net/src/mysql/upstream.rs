@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::address::Address;
+use super::error::ConnectError;
 use super::hosts::{Host, Hosts};
 use crate::connect_throttle::ConnectThrottle;
 use crate::postgres::secret::Secret;
@@ -174,19 +175,30 @@ impl Upstream {
         self.hosts.chosen()
     }
 
-    /// The host was found to be the primary: it is used, unless it is left out (false).
+    /// The host was found to be the primary: it is used, unless it is left out, or another one is chosen (false). Only who knows that the change stream
+    /// is at this host, or that there is none, may call this.
     pub fn choose(&self, at: usize) -> bool {
         self.hosts.choose(at)
     }
 
-    /// The host was found not to be the primary.
-    pub fn reject(&self, at: usize) {
-        self.hosts.reject(at);
+    /// The host was found not to be the primary. Returns whether it was in use.
+    pub fn reject(&self, at: usize) -> bool {
+        self.hosts.reject(at)
     }
 
-    /// Leaves a host out of every choice, or no longer. Open connections stay.
-    pub fn leave_out(&self, at: usize, is_out: bool) {
-        self.hosts.leave_out(at, is_out);
+    /// The host does not answer: it is tried behind the others for a while.
+    pub fn note_silent(&self, at: usize) {
+        self.hosts.note_silent(at);
+    }
+
+    /// Leaves a host out of every choice, or no longer. Open connections stay. Returns whether it was in use.
+    pub fn leave_out(&self, at: usize, is_out: bool) -> bool {
+        self.hosts.leave_out(at, is_out)
+    }
+
+    /// Returns once the host to use is known, or with an error after the connect time-out.
+    pub async fn wait_for_primary(&self) -> Result<usize, ConnectError> {
+        self.hosts.wait(self.connect_timeout).await.ok_or(ConnectError::NoPrimary)
     }
 
     pub(super) fn hosts(&self) -> &Hosts {

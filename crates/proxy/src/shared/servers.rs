@@ -263,6 +263,7 @@ impl Servers {
         let mut inside = self.inside();
         let Some(server) = inside.list.get_mut(at) else { return false };
         let (before, role) = (server.state(), server.found.as_ref().map(|found| found.role));
+        server.past.asked(answer.is_ok());
         let goes_on = match answer {
             Ok(found) => {
                 let goes_on = server.found.as_ref().is_some_and(|before| found.goes_on_as(before));

@@ -41,9 +41,10 @@ pub(super) struct Opened {
     name_case: u8,
 }
 
-/// Connects, and checks the requirements of a stream.
+/// Connects, and checks the requirements of a stream. Of several hosts, this chooses the one in use: there is no stream now, so no session is served from
+/// the cache.
 pub(super) async fn open(config: &FollowerConfig) -> Result<Opened, Fault> {
-    let mut client = Client::connect(&config.upstream).await?;
+    let mut client = Client::connect_to_primary(&config.upstream).await?;
     let server = client.server().clone();
     let oldest = if server.is_mariadb { (10, 6) } else { (8, 0) };
     if !server.is_at_least(oldest.0, oldest.1, 0) {

@@ -43,7 +43,7 @@ pub(super) async fn look(database: &mut Database, upstream: &Upstream, report: &
 /// Requests the binlog, which proves the right to it.
 async fn replication(database: &Database, upstream: &Upstream, file: Option<&str>, report: &mut Report) -> Result<()> {
     let account = &database.account;
-    let mut client = Client::connect(upstream).await?;
+    let mut client = Client::connect_to_primary(upstream).await?;
     let mut payload = vec![DUMP, 4, 0, 0, 0];
     payload.extend(DUMP_NON_BLOCK.to_le_bytes());
     payload.extend((SERVER_ID | (std::process::id() & 0xffff)).to_le_bytes());

@@ -23,7 +23,7 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) async fn connect(upstream: &Upstream) -> Result<Self> {
-        let client = Client::connect(upstream).await?;
+        let client = Client::connect_to_primary(upstream).await?;
         let server = client.server().clone();
         let mut database = Self { client, server, account: String::new() };
         database.rows::<0>(MANNERS).await?;

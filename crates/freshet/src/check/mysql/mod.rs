@@ -29,9 +29,15 @@ type Version = (u32, u32, u32);
 
 /// Checks the server, and prints the findings.
 pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let (upstream, mut database) = connect(args).await?;
+    let upstream = upstream(args)?;
     let mut report = Report::default();
     hosts::look(&upstream, &mut report).await;
+    let connected = connect(&upstream).await;
+    if connected.is_err() && upstream.has_several_hosts() {
+        // It says why none is the primary.
+        print(&report.to_string())?;
+    }
+    let mut database = connected?;
     if kind(&database, &mut report) {
         binlog::look(&mut database, &mut report).await?;
         account::look(&mut database, &upstream, &mut report).await?;
@@ -43,7 +49,8 @@ pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
 
 /// Prints a script that creates an account and does the administrator's other tasks in the report.
 pub(super) async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
-    let (_, mut database) = connect(args).await?;
+    let upstream = upstream(args)?;
+    let mut database = connect(&upstream).await?;
     let mut report = Report::default();
     if kind(&database, &mut report) {
         binlog::look(&mut database, &mut report).await?;
@@ -65,13 +72,15 @@ pub(super) async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn connect(args: &CheckArgs) -> Result<(Arc<Upstream>, Database)> {
-    let upstream = match &args.configured {
-        Some(config) => serve::mysql::upstream(config)?,
-        None => Arc::new(Upstream::parse(&args.upstream).context("--upstream")?),
-    };
-    let database = Database::connect(&upstream).await.with_context(|| format!("{upstream} cannot be looked at"))?;
-    Ok((upstream, database))
+fn upstream(args: &CheckArgs) -> Result<Arc<Upstream>> {
+    match &args.configured {
+        Some(config) => serve::mysql::upstream(config),
+        None => Ok(Arc::new(Upstream::parse(&args.upstream).context("--upstream")?)),
+    }
+}
+
+async fn connect(upstream: &Upstream) -> Result<Database> {
+    Database::connect(upstream).await.with_context(|| format!("{upstream} cannot be looked at"))
 }
 
 /// Checks the kind of the server. False if no other check is useful.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use freshet_net::mysql::{Client, ConnectError, Opened, ServerVersion, open, start_tls};
+use freshet_net::mysql::{Client, ConnectError, Opened, ServerVersion, Upstream, open, start_tls};
 use freshet_net::postgres::secret::Secret;
 use freshet_net::{Socket, Stream};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
@@ -282,10 +282,6 @@ async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened
         let text = format!("too many failed logins from this address; try again in {seconds} s");
         return Err(Refusal::Say(1129, "HY000", text));
     }
-    if !shared.own.upstream.tls_is_settled() {
-        // The first connection determines it; other errors of it show below.
-        let _ = Client::connect(&shared.own.upstream).await;
-    }
     let opened = open_once_possible(client, shared).await?;
     let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;
     if !opened.rest.is_empty() || !theirs.capabilities.has(Capabilities::PROTOCOL_41) {
@@ -298,13 +294,23 @@ async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened
 async fn open_once_possible(client: &mut Peer, shared: &Arc<MySql>) -> Result<Opened, Refusal> {
     let patience = Patience::of(shared.settings.pool.failover_timeout);
     loop {
-        let opened = client.unless_gone(open(&shared.own.upstream)).await.ok_or(Refusal::Gone)?;
+        let opened = client.unless_gone(open_settled(&shared.own.upstream)).await.ok_or(Refusal::Gone)?;
         let refusal = match opened.map_err(|error| Refusal::of_upstream(&error, shared)) {
             Err(refusal) if refusal.is_absence() && shares_connections(shared) => refusal,
             opened => return opened,
         };
         client.unless_gone(patience.next()).await.ok_or(Refusal::Gone)?.ok_or(refusal)?;
     }
+}
+
+/// Opens a connection to the host in use, after it is known whether it will be encrypted.
+async fn open_settled(upstream: &Upstream) -> Result<Opened, ConnectError> {
+    upstream.wait_for_primary().await?;
+    if !upstream.tls_is_settled() {
+        // The first connection determines it; other errors of it show below.
+        let _ = Client::connect(upstream).await;
+    }
+    open(upstream).await
 }
 
 /// Relays the client's authentication. The slot is empty if TLS with the client failed.

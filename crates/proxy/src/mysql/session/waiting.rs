@@ -29,7 +29,7 @@ const COMMIT_WAIT: Duration = Duration::from_millis(5);
 impl Session {
     /// Keeps the client's output back until the stream has delivered all that was committed before now.
     pub(crate) async fn wait_for_stream(&mut self) {
-        if self.needs_commit_wait() {
+        if self.needs_commit_wait() && !self.fences_elsewhere() {
             self.wait_for_stream_since(self.now()).await;
         }
     }
@@ -37,7 +37,7 @@ impl Session {
     /// Keeps it back until the stream has delivered these commits; returns the end of the last one. None if it waited for a log end instead, or set a
     /// fence.
     pub(crate) async fn wait_for_commits(&mut self, gtids: &[Gtid]) -> Option<End> {
-        if !self.needs_commit_wait() {
+        if !self.needs_commit_wait() || self.fences_elsewhere() {
             return None;
         }
         let since = self.now();
@@ -64,6 +64,20 @@ impl Session {
             self.shared.waits.waits_skipped.fetch_add(1, Relaxed);
         }
         is_skipped
+    }
+
+    /// Whether the session's writes go to another server than the stream's, as in a transaction behind a failover: no log end of the stream's server
+    /// shows them. Nobody who can hit sees them at all; a fence is set all the same.
+    fn fences_elsewhere(&mut self) -> bool {
+        let is_other = matches!(self.server.settings.compare_server(&self.shared), Some(Err(Reason::OtherServer)));
+        let connection = self.server.connection.as_ref();
+        let is_elsewhere = is_other || connection.is_some_and(|connection| !connection.is_in_use(&self.shared));
+        if is_elsewhere {
+            self.shared.cache.fence_since(self.now());
+            self.shared.waits.fences.fetch_add(1, Relaxed);
+            self.shared.want_log_end();
+        }
+        is_elsewhere
     }
 
     fn needs_commit_wait(&self) -> bool {

@@ -57,10 +57,13 @@ impl Resting {
 impl Session {
     /// Gives up the diagnostics of the last statement, if it is time to look and others wait for a connection, or this one leads to the wrong server.
     pub(super) async fn give_up_diagnostics(&mut self) -> Result<(), SessionError> {
-        let connection = self.server.connection.as_ref();
-        let is_elsewhere = connection.is_some_and(|connection| !connection.is_in_use(&self.shared));
         let Some(pooling) = &mut self.server.pooling else { return Ok(()) };
-        if !std::mem::take(&mut pooling.resting.is_due) || !self.shared.pools.are_wanted() && !is_elsewhere {
+        if !std::mem::take(&mut pooling.resting.is_due) {
+            return Ok(());
+        }
+        let connection = self.server.connection.as_ref();
+        let is_elsewhere = || connection.is_some_and(|connection| !connection.is_in_use(&self.shared));
+        if !self.shared.pools.are_wanted() && !is_elsewhere() {
             return Ok(());
         }
         pooling.resting.gives_up = true;

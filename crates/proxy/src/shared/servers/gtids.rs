@@ -1,7 +1,7 @@
 //! Which server of MySQL or MariaDB must not be used: what they have executed tells.
 //!
 //! These servers have no timelines. Who can be written is a primary, as far as it goes. Of two, the server of the change stream stays. Another one may
-//! replace it when it no longer answers, or can no longer be written. Such a server normally has all that the stream's server had. It is used
+//! replace it when it can no longer be written, or when the stream is lost and it does not answer several questions. Such a server normally has all that the stream's server had. It is used
 //! also if it lacks some: then those commits are lost in the database, and nothing is wrong in Freshet, since the cache begins empty there. But who
 //! has nothing of it is another database. And a server that was replaced stays left out until it is a replica, or has what its successor has: an old
 //! primary may come back and can be written.
@@ -28,6 +28,8 @@ pub(crate) enum Executed {
     MySql(GtidSet),
     /// The last number of each domain and server.
     MariaDb(BTreeMap<(u32, u32), u64>),
+    /// The answer could not be read.
+    Unknown,
 }
 
 impl Executed {
@@ -57,21 +59,21 @@ impl Executed {
         match self {
             Self::MySql(set) => set.iter().map(|(source, ..)| (source, 0)).collect(),
             Self::MariaDb(last) => last.keys().map(|(domain, server)| (u128::from(*domain), *server)).collect(),
+            Self::Unknown => BTreeSet::new(),
         }
     }
 
     /// Whether it has transactions that the other server has, as far as can be seen.
     fn shares(&self, other: &Self) -> bool {
-        !self.sources().is_disjoint(&other.sources())
+        matches!(self, Self::Unknown) || !self.sources().is_disjoint(&other.sources())
     }
 
-    /// Whether it has all that the other server has.
+    /// Whether it has all that the other server has. A domain of MariaDB is not enough: a server that wrote on its own has higher numbers there.
     fn has_all_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::MySql(own), Self::MySql(other)) => other.is_subset_of(own),
             (Self::MariaDb(own), Self::MariaDb(other)) => {
-                let (own, other) = (domains(own), domains(other));
-                other.iter().all(|(domain, number)| own.get(domain).is_some_and(|own| own >= number))
+                other.iter().all(|(source, number)| own.get(source).is_some_and(|own| own >= number))
             }
             _ => false,
         }
@@ -98,6 +100,7 @@ impl fmt::Display for Executed {
         let last = match self {
             Self::MySql(set) => return set.fmt(f),
             Self::MariaDb(last) => last,
+            Self::Unknown => return Ok(()),
         };
         let domains = domains(last);
         let newest = last.iter().filter(|((domain, _), number)| domains.get(domain) == Some(*number));
@@ -108,6 +111,9 @@ impl fmt::Display for Executed {
     }
 }
 
+/// The stream's server is given up after so many questions in a row without an answer; all but the first are asked on new connections.
+const FAILED_MAX: u32 = 3;
+
 /// What is remembered of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Past {
@@ -115,12 +121,22 @@ pub(super) struct Past {
     was_replica: bool,
     /// It was the stream's server, and another one has replaced it.
     was_replaced: bool,
+    /// The last questions in a row that it has not answered.
+    failed: u32,
+}
+
+impl Past {
+    /// It has answered a question, or not.
+    pub(super) fn asked(&mut self, has_answered: bool) {
+        self.failed = if has_answered { 0 } else { self.failed.saturating_add(1) };
+    }
 }
 
 /// The server of the change stream, also when there is none for a while.
 #[derive(Debug)]
 pub(super) struct Source {
     at: usize,
+    system_id: String,
     /// What it had executed when it answered last.
     executed: Executed,
 }
@@ -134,11 +150,16 @@ impl Servers {
         }
         for server in &mut inside.list {
             if server.is_up_as(Role::Replica) {
-                server.past = Past { was_replica: true, was_replaced: false };
+                (server.past.was_replica, server.past.was_replaced) = (true, false);
             }
         }
         let Some(source) = &inside.source else { return Vec::new() };
-        let verdicts = inside.list.iter().enumerate().map(|(at, server)| verdict(inside, source, at, server)).collect();
+        let verdicts = inside
+            .list
+            .iter()
+            .enumerate()
+            .map(|(at, server)| verdict(inside, source, stream.is_some(), at, server))
+            .collect();
         inside.apply(verdicts)
     }
 
@@ -149,9 +170,9 @@ impl Servers {
         server.found.as_ref().map(|found| found.role)
     }
 
-    /// Whether the server has not answered the last question.
-    pub(crate) fn is_down(&self, at: usize) -> bool {
-        self.inside().list.get(at).is_some_and(|server| server.trouble.is_some())
+    /// Whether the server has not answered the last questions.
+    pub(crate) fn is_down_for_long(&self, at: usize) -> bool {
+        self.inside().list.get(at).is_some_and(Watched::is_down_for_long)
     }
 }
 
@@ -162,8 +183,12 @@ impl Inside {
         let Some(at) = self.list.iter().position(is_it) else { return };
         let Some(found) = self.list.get(at).and_then(|server| server.found.as_ref()) else { return };
         let Some(Gtids { executed, .. }) = found.gtids.clone() else { return };
-        let before = self.source.replace(Source { at, executed: executed.clone() });
-        let Some(before) = before.filter(|before| before.at != at) else { return };
+        let source = Source { at, system_id: found.system_id.clone(), executed: executed.clone() };
+        let before = self.source.replace(source);
+        // A server may have several addresses.
+        let Some(before) = before.filter(|before| before.at != at && before.system_id != stream.system_id) else {
+            return;
+        };
         if let Some(old) = self.list.get_mut(before.at) {
             old.past.was_replaced = true;
             let (old, new) = (old.address.clone(), self.list.get(at).map(|server| server.address.clone()));
@@ -182,9 +207,16 @@ impl Inside {
     }
 }
 
+impl Watched {
+    fn is_down_for_long(&self) -> bool {
+        self.past.failed >= FAILED_MAX
+    }
+}
+
 /// Whether the server is the wrong one.
-fn verdict(inside: &Inside, source: &Source, at: usize, server: &Watched) -> Option<LeftOut> {
-    let found = server.found.as_ref().filter(|_| at != source.at)?;
+fn verdict(inside: &Inside, source: &Source, has_stream: bool, at: usize, server: &Watched) -> Option<LeftOut> {
+    // The same server under another address is no rival.
+    let found = server.found.as_ref().filter(|found| at != source.at && found.system_id != source.system_id)?;
     let gtids = found.gtids.as_ref()?;
     if !source.executed.is_empty() && !gtids.executed.shares(&source.executed) {
         return Some(LeftOut::Unrelated);
@@ -195,9 +227,9 @@ fn verdict(inside: &Inside, source: &Source, at: usize, server: &Watched) -> Opt
     if server.past.was_replaced && !gtids.executed.has_all_of(&source.executed) {
         return Some(LeftOut::Replaced);
     }
-    // The same server under another address is no rival.
     let is_rival = |rival: &Watched| {
-        rival.is_up_as(Role::Primary) && rival.found.as_ref().is_some_and(|other| other.system_id != found.system_id)
+        let is_primary = rival.found.as_ref().is_some_and(|other| other.role == Role::Primary);
+        is_primary && (has_stream || !rival.is_down_for_long())
     };
     if inside.list.get(source.at).is_some_and(is_rival) {
         return Some(LeftOut::SecondWritable);

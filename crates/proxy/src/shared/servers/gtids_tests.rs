@@ -27,6 +27,15 @@ fn two(second: Found) -> Servers {
     servers
 }
 
+impl Servers {
+    /// The server does not answer for long.
+    fn lose(&self, at: usize) {
+        for _ in 0..FAILED_MAX {
+            self.note(at, Err("gone".into()), 2);
+        }
+    }
+}
+
 fn decided(servers: &Servers, stream: Option<&ServerIdentity>) -> Vec<(usize, Option<LeftOut>)> {
     servers.decide_by_gtids(stream).into_iter().map(|change| (change.at, change.left_out)).collect()
 }
@@ -36,6 +45,8 @@ fn positions_are_compared() {
     let mariadb = |text: &str| Executed::of_mariadb(text).unwrap();
     assert!(mariadb(B).has_all_of(&mariadb(A)) && !mariadb(A).has_all_of(&mariadb(B)));
     assert!(!mariadb(B).has_all_of(&mariadb("1-1-1")), "another domain");
+    assert!(!mariadb("0-1-15").has_all_of(&mariadb(B)), "it has written on its own");
+    assert!(Executed::Unknown.shares(&mariadb(B)) && !Executed::Unknown.has_all_of(&mariadb(B)));
     assert!(
         mariadb(B).shares(&mariadb(A)) && !mariadb("0-9-50").shares(&mariadb(A)) && !mariadb("").shares(&mariadb(A))
     );
@@ -61,8 +72,11 @@ fn before_a_stream_nothing_is_known() {
 fn the_streams_server_stays_until_it_is_none() {
     let servers = two(found("b", Role::Primary, B));
     assert_eq!(decided(&servers, Some(&stream("a"))), [(1, Some(LeftOut::SecondWritable))]);
-    // It does not answer.
+    // It does not answer for a moment, or the stream goes on.
     servers.note(0, Err("gone".into()), 2);
+    assert_eq!(decided(&servers, None), []);
+    servers.lose(0);
+    assert_eq!(decided(&servers, Some(&stream("a"))), []);
     assert_eq!(decided(&servers, None), [(1, None)]);
     servers.note(0, Ok(found("a", Role::Primary, A)), 3);
     assert_eq!(decided(&servers, Some(&stream("a"))), [(1, Some(LeftOut::SecondWritable))]);
@@ -81,7 +95,7 @@ fn an_old_primary_is_left_out_until_it_is_a_replica() {
     servers.note(0, Ok(found("a", Role::Primary, A)), 3);
     assert_eq!(decided(&servers, Some(&stream("b"))), []);
     // The new one is lost: the old one still lacks what it had.
-    servers.note(1, Err("gone".into()), 4);
+    servers.lose(1);
     assert_eq!(decided(&servers, None), []);
     servers.note(0, Ok(found("a", Role::Replica, A)), 5);
     assert_eq!(decided(&servers, None), [(0, None)]);
@@ -98,7 +112,7 @@ fn a_replica_that_can_be_written_replaces_nobody() {
     };
     let servers = two(receives(Role::Primary));
     decided(&servers, Some(&stream("a")));
-    servers.note(0, Err("gone".into()), 2);
+    servers.lose(0);
     assert_eq!(decided(&servers, None), [(1, Some(LeftOut::WritableReplica))]);
     // It is promoted, by the end of its replication.
     servers.note(1, Ok(found("b", Role::Primary, A)), 3);
@@ -106,7 +120,20 @@ fn a_replica_that_can_be_written_replaces_nobody() {
     // Or it was read-only, as in a pair of servers that receive from each other.
     let pair = two(receives(Role::Replica));
     decided(&pair, Some(&stream("a")));
-    pair.note(0, Err("gone".into()), 2);
+    pair.lose(0);
     pair.note(1, Ok(receives(Role::Primary)), 2);
     assert_eq!(decided(&pair, None), []);
+}
+
+#[test]
+fn a_server_with_two_addresses_is_no_rival_of_itself() {
+    let servers = two(found("a", Role::Primary, A));
+    assert_eq!(decided(&servers, Some(&stream("a"))), []);
+    // It restarts, and the second address shows that first.
+    let again = ServerIdentity { postmaster_start: "2".into(), ..stream("a") };
+    let restarted = || Found { postmaster_start: "2".into(), ..found("a", Role::Primary, B) };
+    servers.note(1, Ok(restarted()), 2);
+    assert_eq!(decided(&servers, Some(&again)), []);
+    servers.note(0, Ok(restarted()), 3);
+    assert_eq!(decided(&servers, Some(&again)), []);
 }

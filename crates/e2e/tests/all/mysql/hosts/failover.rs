@@ -9,7 +9,14 @@ use crate::mysql::support::{Kind, RawClient, on_both, packets};
 use crate::pooling::until_sessions_wait;
 use crate::support::{Freshet, PATIENCE, eventually, pace};
 
-on_both!(a_switch_over_under_writers, a_killed_primary, two_that_can_be_written);
+on_both!(
+    a_switch_over_under_writers,
+    nothing_stale_behind_a_switch_over,
+    a_silent_primary,
+    a_restart_beside_a_second_primary,
+    a_killed_primary,
+    two_that_can_be_written
+);
 
 const WRITERS: usize = 4;
 
@@ -97,6 +104,90 @@ fn a_switch_over_under_writers(kind: Kind) -> Result<()> {
     for _ in 0..8 {
         ensure!(hosts.port(&freshet)? == hosts.replica.port().to_string(), "at the old primary");
     }
+    Ok(())
+}
+
+/// A session that has hit at the old primary sees each write that was acknowledged at the new one.
+fn nothing_stale_behind_a_switch_over(kind: Kind) -> Result<()> {
+    let hosts = Hosts::start(kind)?;
+    let freshet = hosts.freshet()?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
+    let (mut writer, mut reader, mut pinned) =
+        (hosts.connect(&freshet)?, hosts.connect(&freshet)?, hosts.connect(&freshet)?);
+    hosts.hits_again(&freshet, &["before"])?;
+    ensure!(reader.value(READ)? == "before" && pinned.value(READ)? == "before", "not warm");
+    hosts.demote()?;
+    hosts.catch_up()?;
+    hosts.promote()?;
+    // The old primary's error, or a wait, until Freshet has seen the new one.
+    let mut at_new = 0;
+    for n in 0.. {
+        let name = format!("n{n}");
+        let answer = writer.query(&format!("UPDATE item SET name = '{name}' WHERE id = 1"))?;
+        if answer.error().is_none() {
+            at_new += 1;
+            for session in [&mut reader, &mut pinned] {
+                let found = session.value(READ)?;
+                ensure!(found == name, "{found} behind the acknowledged {name}");
+            }
+            if at_new == 200 {
+                break;
+            }
+        }
+        ensure!(n < 1_000_000, "no write was acknowledged");
+    }
+    hosts.hits_again(&freshet, &["after"])
+}
+
+/// The primary stops to answer, but its connections stay open. Sessions that have begun to connect there go to the new one.
+fn a_silent_primary(kind: Kind) -> Result<()> {
+    let hosts = Hosts::start(kind)?;
+    let freshet = hosts.freshet()?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
+    hosts.hits_again(&freshet, &["before"])?;
+    hosts.catch_up()?;
+    hosts.database.server.pause()?;
+    let moved = std::thread::scope(|scope| -> Result<String> {
+        let waiting = scope.spawn(|| -> Result<String> { eventually(PATIENCE, || hosts.port(&freshet)) });
+        hosts.promote()?;
+        waiting.join().expect("no panic")
+    });
+    let hits = moved.and_then(|port| {
+        ensure!(port == hosts.replica.port().to_string(), "not at the new one");
+        hosts.hits_again(&freshet, &["after"])
+    });
+    hosts.database.server.resume()?;
+    hits?;
+    hosts.shows(&freshet, &hosts.primary_address(), &[(ROLE, "primary"), (STATE, "left out")])?;
+    ensure!(hosts.port(&freshet)? == hosts.replica.port().to_string(), "at the old one again");
+    Ok(())
+}
+
+/// A second server can be written; a short absence of the primary does not make it the one in use.
+fn a_restart_beside_a_second_primary(kind: Kind) -> Result<()> {
+    let hosts = Hosts::start(kind)?;
+    let freshet = hosts.freshet()?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
+    hosts.promote()?;
+    hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "primary"), (STATE, "left out")])?;
+    // All connections of Freshet end, those of the watch and of the stream, too.
+    let ids = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user NOT IN \
+               ('system user', 'event_scheduler')";
+    for id in hosts.database.server.sql(ids)?.lines() {
+        let _ = hosts.database.server.sql(&format!("KILL {id}"));
+    }
+    hosts.hits_again(&freshet, &["after"])?;
+    ensure!(hosts.port(&freshet)? == hosts.database.server.port().to_string(), "at the second primary");
+    hosts.shows(&freshet, &hosts.primary_address(), &[(ROLE, "primary"), (IS_STREAM_SERVER, "yes"), (STATE, "up")])?;
     Ok(())
 }
 

@@ -46,6 +46,8 @@ fn roles_and_trouble_are_shown(kind: Kind) -> Result<()> {
     ] {
         ensure!(said.contains(&line), "nothing of {line:?} in {said}");
     }
+    let said = check(&hosts.url(&[nobody, &replica]))?;
+    ensure!(said.contains(&format!("the server {replica} is read-only")), "without a primary: {said}");
     // The replica ends, and comes back.
     hosts.replica.stop()?;
     hosts.shows(&freshet, &replica, &[(ROLE, "replica"), (STATE, "down")])?;
