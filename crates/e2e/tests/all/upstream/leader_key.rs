@@ -121,6 +121,11 @@ fn an_old_primary_that_comes_back(version: Version) -> Result<()> {
     let Some(freshet) = start(&upstream, &both, &database, &home)? else { return Ok(()) };
     let mut client = serves(&freshet, &database)?;
     old.stop(StopMode::Fast)?;
+    // What is sent before Freshet has seen the end of a connection is refused.
+    eventually(PATIENCE, || {
+        ensure!(freshet.log().contains("primary, down"), "{}", freshet.log());
+        Ok(())
+    })?;
     client.send(&query("insert into film values (500, 'waits')"))?;
     until_sessions_wait(&freshet)?;
     member.says(None);
