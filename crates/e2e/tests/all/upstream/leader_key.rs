@@ -119,7 +119,9 @@ fn an_old_primary_that_comes_back(version: Version) -> Result<()> {
     late.says(Some(old));
     let upstream = format!("{}&connect_timeout=2", both_hosts(&database, &standby, "primary"));
     let Some(freshet) = start(&upstream, &both, &database, &home)? else { return Ok(()) };
-    let mut client = serves(&freshet, &database)?;
+    serves(&freshet, &database)?;
+    // The session that has just written may still have its connection, and would end with it.
+    let mut client = RawClient::login(freshet.address, database.login())?;
     old.stop(StopMode::Fast)?;
     // What is sent before Freshet has seen the end of a connection is refused.
     eventually(PATIENCE, || {
