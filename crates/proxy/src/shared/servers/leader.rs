@@ -43,7 +43,9 @@ impl Servers {
     pub(crate) fn note_leader(&self, leader: Option<Leader>, asked: Instant) -> bool {
         let key = &mut self.inside().key;
         key.asked = Some(asked);
-        std::mem::replace(&mut key.leader, leader.clone()) != leader
+        let is_new = key.leader != leader;
+        key.leader = leader;
+        is_new
     }
 
     /// Patroni's members are asked now.
