@@ -31,18 +31,24 @@ pub(crate) struct Endpoint {
     address: String,
     token: Option<String>,
     tls: Option<UpstreamTls>,
+    answer_bytes_max: u64,
 }
 
 impl Endpoint {
     pub(crate) fn new(args: &EndpointArgs) -> Result<Self> {
-        let endpoint = Self { address: args.http.clone(), token: None, tls: None };
+        let endpoint = Self::plain(args.http.clone(), ANSWER_BYTES_MAX);
         endpoint.with(args.token_file.as_deref(), args.ca.as_deref().map(|path| (path, SslMode::VerifyFull)))
     }
 
     /// Those of a Freshet on this machine with this configuration. Its own certificate is the only one that is trusted; it need not name this
     /// address.
     pub(crate) fn local(address: String, token_file: Option<&Path>, cert: Option<&Path>) -> Result<Self> {
-        Self { address, token: None, tls: None }.with(token_file, cert.map(|path| (path, SslMode::VerifyCa)))
+        Self::plain(address, ANSWER_BYTES_MAX).with(token_file, cert.map(|path| (path, SslMode::VerifyCa)))
+    }
+
+    /// Without TLS and token; a longer answer is cut off.
+    pub(crate) fn plain(address: String, answer_bytes_max: u64) -> Self {
+        Self { address, token: None, tls: None, answer_bytes_max }
     }
 
     fn with(self, token_file: Option<&Path>, trusted: Option<(&Path, SslMode)>) -> Result<Self> {
@@ -81,7 +87,7 @@ impl Endpoint {
         stream.write_all(request.as_bytes()).await?;
         stream.flush().await?;
         let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+        stream.take(self.answer_bytes_max).read_to_end(&mut answer).await?;
         let text = String::from_utf8(answer).context("the answer is no text")?;
         let (head, body) = text.split_once("\r\n\r\n").context("the answer is not HTTP")?;
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).context("the answer is not HTTP")?;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use freshet_proxy::Leader;
 use freshet_proxy::postgres::{Pg, service};
-use futures_util::future::join_all;
-use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::endpoint::Endpoint;
 
@@ -19,8 +20,11 @@ use crate::endpoint::Endpoint;
 const EVERY: Duration = Duration::from_secs(1);
 /// Time for one answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// So long the last word counts if nobody answers.
+const HELD: Duration = Duration::from_secs(10);
 /// Patroni's default.
 const PORT: u16 = 8008;
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// The REST interface of a member, as host:port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,17 +35,45 @@ impl FromStr for MemberUrl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let authority = text.strip_prefix("http://").map(|rest| rest.split_once('/').map_or(rest, |(host, _)| host));
-        let authority = authority.filter(|host| !host.is_empty() && !host.contains('@'));
-        let authority = authority.ok_or("a member is http://host:port, such as http://db1:8008")?;
-        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        Ok(Self(if has_port { authority.to_owned() } else { format!("{authority}:{PORT}") }))
+        let authority = authority.filter(|host| !host.contains('@'));
+        let (host, port) = authority.and_then(split).ok_or("a member is http://host:port, such as http://db1:8008")?;
+        Ok(Self(format!("{host}:{port}")))
     }
+}
+
+/// Host and port.
+fn split(authority: &str) -> Option<(&str, u16)> {
+    let (host, port) = match authority.rsplit_once(':') {
+        // An address of IPv6.
+        Some(_) if authority.ends_with(']') => (authority, PORT),
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port != 0)?),
+        None => (authority, PORT),
+    };
+    let is_host = !host.is_empty() && (host.starts_with('[') == host.contains(':'));
+    is_host.then_some((host, port))
+}
+
+/// What Patroni says at `/cluster`, as far as it decides.
+#[derive(Deserialize)]
+struct ClusterView {
+    members: Vec<MemberView>,
+    #[serde(default)]
+    pause: bool,
+}
+
+#[derive(Deserialize)]
+struct MemberView {
+    #[serde(default)]
+    role: String,
+    host: Option<String>,
+    port: Option<u16>,
+    api_url: Option<String>,
 }
 
 /// What one member says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
-    /// The addresses of the leader's server and of its REST interface.
+    /// The address of the leader's server, and the host of its REST interface.
     Leader {
         server: String,
         rest: String,
@@ -51,9 +83,21 @@ enum Said {
     Nothing,
 }
 
-/// Starts the watch, if members are given.
+/// What all of them say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Word {
+    Is(Leader),
+    Nothing,
+    /// The leader is this server, which is none of the upstream's.
+    Unknown(String),
+    Silence,
+}
+
+/// Starts the watch, if members are given. The first service logins wait for the first word.
 pub(crate) fn watch(pg: &Arc<Pg>, members: &[MemberUrl]) {
-    if !members.is_empty() && pg.own.upstream.conninfo().hosts.len() > 1 {
+    let conninfo = pg.own.upstream.conninfo();
+    if !members.is_empty() && conninfo.hosts.len() > 1 && conninfo.target_session_attrs.is_for_primaries() {
+        pg.own.upstream.hold();
         pg.tasks.spawn(ask_again(pg.clone(), members.to_vec()));
     }
 }
@@ -61,63 +105,129 @@ pub(crate) fn watch(pg: &Arc<Pg>, members: &[MemberUrl]) {
 /// Never returns.
 async fn ask_again(pg: Arc<Pg>, members: Vec<MemberUrl>) {
     let hosts: Vec<_> = pg.own.upstream.conninfo().hosts.iter().map(|host| host.address.to_string()).collect();
-    let mut unknown = None;
+    let began = Instant::now();
+    let (mut heard, mut told, mut is_first) = (None, None, true);
     loop {
-        let answers: Vec<_> = join_all(members.iter().map(ask)).await.into_iter().flatten().collect();
-        let leader = leader(&answers, &hosts, &members);
-        if let (None, [Said::Leader { server, .. }, ..]) = (leader, &answers[..])
-            && unknown.as_ref() != Some(server)
-        {
-            tracing::warn!(
-                "Patroni names {server} as its leader, which must be the one that upstream names for all members"
-            );
-            unknown = Some(server.clone());
+        let asked = Instant::now();
+        pg.servers.note_asking(asked.into_std());
+        let word = round(&pg, &members, &hosts, asked).await;
+        if word != Some(Word::Silence) {
+            heard = Some(asked);
         }
-        service::note_leader(&pg, leader);
-        sleep(EVERY).await;
+        // A round that did not end says nothing.
+        if let Some(word) = word.filter(|word| heard.is_none() || *word != Word::Silence || has_expired(heard)) {
+            if !matches!(word, Word::Is(_)) {
+                service::note_leader(&pg, None, asked.into_std());
+            }
+            if told.as_ref() != Some(&word) {
+                tell(&word);
+                told = Some(word);
+            }
+        }
+        if std::mem::take(&mut is_first) {
+            service::choose_from(&pg, began + PATIENCE).await;
+        }
+        tokio::select! {
+            () = sleep_until(asked + EVERY) => {}
+            () = pg.servers.wants_leader() => {}
+        }
+    }
+}
+
+fn has_expired(heard: Option<Instant>) -> bool {
+    heard.is_none_or(|heard| heard.elapsed() > HELD)
+}
+
+/// Says why the key decides nothing.
+fn tell(word: &Word) {
+    match word {
+        Word::Is(_) => {}
+        Word::Nothing => tracing::info!(
+            "Patroni's cluster is paused without a leader, or is a standby cluster: the servers' roles decide alone"
+        ),
+        Word::Unknown(server) => tracing::warn!(
+            "Patroni names {server} as its leader, which upstream does not name (by that name): the servers' roles decide alone"
+        ),
+        Word::Silence => {
+            tracing::warn!("Patroni's members do not say who the leader is: the servers' roles decide alone");
+        }
+    }
+}
+
+/// Asks all members at once, and notes who is the leader with each answer. None: they must be asked again before all have answered.
+async fn round(pg: &Arc<Pg>, members: &[MemberUrl], hosts: &[String], asked: Instant) -> Option<Word> {
+    let mut pending: FuturesUnordered<_> = members.iter().map(ask).collect();
+    let mut answers = Vec::new();
+    loop {
+        let answer = tokio::select! {
+            answer = pending.next() => answer,
+            () = pg.servers.wants_leader() => return None,
+        };
+        let Some(answer) = answer else { return Some(word(&answers, hosts)) };
+        answers.extend(answer);
+        if let Word::Is(leader) = word(&answers, hosts) {
+            service::note_leader(pg, Some(leader), asked.into_std());
+        }
     }
 }
 
 /// None: it does not answer as it should.
 async fn ask(MemberUrl(address): &MemberUrl) -> Option<Said> {
-    let endpoint = Endpoint::local(address.clone(), None, None).ok()?;
+    let endpoint = Endpoint::plain(address.clone(), ANSWER_BYTES_MAX);
     let (status, body) = timeout(PATIENCE, endpoint.get("/cluster")).await.ok()?.ok()?;
     if status == 200 { read(&body) } else { None }
 }
 
 fn read(body: &str) -> Option<Said> {
-    let cluster: Value = serde_json::from_str(body).ok()?;
-    let members = cluster.get("members")?.as_array()?;
-    let has_role = |role: &str| members.iter().find(|member| member.get("role").is_some_and(|is| is == role));
-    if let Some(leader) = has_role("leader") {
-        let (host, port) = (leader.get("host")?.as_str()?, leader.get("port")?.as_u64()?);
-        let rest = leader.get("api_url").and_then(Value::as_str).and_then(|url| url.parse::<MemberUrl>().ok());
+    let ClusterView { members, pause } = serde_json::from_str(body).ok()?;
+    let has_role = |role: &str| members.iter().find(|member| member.role == role);
+    if let Some(MemberView { host, port, api_url, .. }) = has_role("leader") {
+        let (host, port) = (host.as_ref()?, port.as_ref()?);
+        let rest = api_url.as_ref().and_then(|url| url.parse::<MemberUrl>().ok());
+        let rest = rest.and_then(|MemberUrl(address)| Some(split(&address)?.0.to_owned())).unwrap_or_default();
         let server = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        return Some(Said::Leader { server, rest: rest.map(|MemberUrl(address)| address).unwrap_or_default() });
+        return Some(Said::Leader { server, rest });
     }
-    let is_paused = cluster.get("pause").is_some_and(|pause| *pause != Value::Bool(false));
-    let decides = !is_paused && !members.is_empty() && has_role("standby_leader").is_none();
+    let decides = !pause && !members.is_empty() && has_role("standby_leader").is_none();
     Some(if decides { Said::Nobody } else { Said::Nothing })
 }
 
-/// What all members say that answer, if it is the same.
-///
-/// The leader's server is the host of that address. If the upstream has other names for its servers, it is the host at the place that the leader's
-/// REST interface has among the members.
-fn leader(answers: &[Said], hosts: &[String], members: &[MemberUrl]) -> Option<Leader> {
-    let (first, others) = answers.split_first()?;
-    if others.iter().any(|other| other != first) {
-        return None;
+/// What all members say that answer.
+fn word(answers: &[Said], hosts: &[String]) -> Word {
+    let nothing = answers.iter().filter(|said| **said == Said::Nothing).count();
+    if nothing > 0 && nothing == answers.len() {
+        return Word::Nothing;
     }
-    match first {
-        Said::Nothing => None,
-        Said::Nobody => Some(Leader::Nobody),
-        Said::Leader { server, rest } => {
-            let by_rest =
-                || members.iter().position(|member| member.0 == *rest).filter(|_| members.len() == hosts.len());
-            hosts.iter().position(|host| host == server).or_else(by_rest).map(Leader::At)
+    if nothing > 0 || answers.is_empty() {
+        return Word::Silence;
+    }
+    let (mut named, mut has_nobody) = (Vec::new(), false);
+    for said in answers {
+        let Said::Leader { server, rest } = said else {
+            has_nobody = true;
+            continue;
+        };
+        match place(server, rest, hosts) {
+            None => return Word::Unknown(server.clone()),
+            Some(at) if named.contains(&at) => {}
+            Some(at) => named.push(at),
         }
     }
+    Word::Is(match named[..] {
+        [] => Leader::Nobody,
+        [at] if !has_nobody => Leader::At(at),
+        _ => Leader::OneOf(named),
+    })
+}
+
+/// Where the upstream names the server: by its address, or by the host of its REST interface, if only one of the upstream's servers is there.
+fn place(server: &str, rest: &str, hosts: &[String]) -> Option<usize> {
+    let is_at_rest = |host: &String| host.rsplit_once(':').is_some_and(|(host, _)| host == rest);
+    let by_rest = || {
+        let mut found = (0..hosts.len()).filter(|at| hosts.get(*at).is_some_and(is_at_rest));
+        found.next().filter(|_| found.next().is_none())
+    };
+    hosts.iter().position(|host| host == server).or_else(by_rest)
 }
 
 #[cfg(test)]
@@ -137,25 +247,33 @@ mod tests {
     fn urls_are_read() {
         let read = urls(&["http://db1", "http://db1:8009/", "http://[::1]:1"]);
         assert_eq!(read.into_iter().map(|url| url.0).collect::<Vec<_>>(), ["db1:8008", "db1:8009", "[::1]:1"]);
-        for wrong in ["db1:8008", "https://db1", "http://", "http://a:b@db1"] {
+        for wrong in
+            ["db1:8008", "https://db1", "http://", "http://a:b@db1", "http://db1:80080", "http://db1:", "http://::1"]
+        {
             assert!(wrong.parse::<MemberUrl>().is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn the_leader_is_found_by_its_address_or_its_place() {
+    fn the_leader_is_found_by_its_address() {
         let said = read(CLUSTER).unwrap();
-        assert_eq!(said, Said::Leader { server: "10.0.0.2:5432".into(), rest: "10.0.0.2:8008".into() });
-        let hosts = |names: &[&str]| names.iter().map(|name| format!("{name}:5432")).collect::<Vec<_>>();
-        let members = urls(&["http://10.0.0.1:8008", "http://10.0.0.2:8008"]);
-        let of = |answers: &[Said], names: &[&str]| leader(answers, &hosts(names), &members);
+        assert_eq!(said, Said::Leader { server: "10.0.0.2:5432".into(), rest: "10.0.0.2".into() });
+        let of = |answers: &[Said], names: &[&str]| {
+            word(answers, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
         let both = [said.clone(), said.clone()];
-        assert_eq!(of(&both, &["10.0.0.2", "10.0.0.1"]), Some(Leader::At(0)));
-        assert_eq!(of(&both, &["db1", "db2"]), Some(Leader::At(1)));
-        assert_eq!(of(&both, &["db1", "db2", "db3"]), None, "nobody knows which of the names it is");
-        assert_eq!(of(&[said, Said::Nobody], &["db1", "db2"]), None, "they do not agree");
-        assert_eq!(of(&[], &["db1", "db2"]), None);
-        assert_eq!(of(&[Said::Nobody], &["db1", "db2"]), Some(Leader::Nobody));
+        let unknown = Word::Unknown("10.0.0.2:5432".into());
+        assert_eq!(of(&both, &["10.0.0.2:5432", "10.0.0.1:5432"]), Word::Is(Leader::At(0)));
+        assert_eq!(of(&both, &["db1:5432", "db2:5432"]), unknown, "nobody knows which of the names it is");
+        assert_eq!(of(&both, &["db1:5432", "10.0.0.2:6432"]), Word::Is(Leader::At(1)), "behind another port");
+        assert_eq!(of(&both, &["10.0.0.2:6432", "10.0.0.2:6433"]), unknown, "one of two there");
+        let hosts = ["10.0.0.1:5432", "10.0.0.2:5432"];
+        let other = read(&CLUSTER.replace("sync_standby", "leader")).unwrap();
+        assert_eq!(of(&[said.clone(), other], &hosts), Word::Is(Leader::OneOf(vec![1, 0])));
+        assert_eq!(of(&[Said::Nobody, said.clone()], &hosts), Word::Is(Leader::OneOf(vec![1])));
+        assert_eq!(of(&[Said::Nobody], &hosts), Word::Is(Leader::Nobody));
+        assert_eq!((of(&[], &hosts), of(&[said, Said::Nothing], &hosts)), (Word::Silence, Word::Silence));
+        assert_eq!(of(&[Said::Nothing], &hosts), Word::Nothing);
     }
 
     #[test]

@@ -23,6 +23,10 @@ pub struct Upstream {
     chosen: watch::Sender<Option<usize>>,
     /// Hosts that must not be chosen.
     left_out: Mutex<Vec<usize>>,
+    /// Hosts that were ever chosen.
+    used: Mutex<Vec<usize>>,
+    /// Nothing is chosen yet.
+    is_held: watch::Sender<bool>,
     connect_throttle: ConnectThrottle,
 }
 
@@ -46,8 +50,9 @@ impl Upstream {
     /// Reads the certificates that the connection string names.
     pub fn new(conninfo: Conninfo) -> Result<Self, TlsError> {
         let tls = UpstreamTls::new(&conninfo.tls)?;
-        let (chosen, connect_throttle) = (watch::Sender::new(None), ConnectThrottle::default());
-        Ok(Self { conninfo, tls, chosen, left_out: Mutex::default(), connect_throttle })
+        let (chosen, is_held) = (watch::Sender::new(None), watch::Sender::new(false));
+        let (left_out, used, connect_throttle) = Default::default();
+        Ok(Self { conninfo, tls, chosen, left_out, used, is_held, connect_throttle })
     }
 
     /// The connection string's parts.
@@ -70,7 +75,33 @@ impl Upstream {
 
     /// A service connection found this host fit.
     pub(crate) fn choose(&self, at: usize) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.contains(&at) {
+            used.push(at);
+        }
+        drop(used);
         self.chosen.send_replace(Some(at));
+    }
+
+    /// Whether this host is or was the chosen one.
+    pub fn was_in_use(&self, at: usize) -> bool {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).contains(&at)
+    }
+
+    /// Service connections wait with their choice.
+    pub fn hold(&self) {
+        self.is_held.send_replace(true);
+    }
+
+    /// Ends [`Self::hold`].
+    pub fn release(&self) {
+        self.is_held.send_replace(false);
+    }
+
+    /// Returns when the choice is not held.
+    pub(crate) async fn released(&self) {
+        // The sender lives as long as this value.
+        let _ = self.is_held.subscribe().wait_for(|is_held| !is_held).await;
     }
 
     /// A service connection found that this host does not satisfy the request, or no longer does.

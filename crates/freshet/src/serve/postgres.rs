@@ -99,6 +99,8 @@ pub(super) fn start_on_demand(pg: &Arc<Pg>, on_demand: &Arc<OnDemand>) {
 /// Starts the follower of the change stream and all services. `span`: for the log of the stream.
 pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span, predecessor: PredecessorEnd) -> Following {
     let control = Arc::new(Control::new());
+    service::watch_servers(pg);
+    patroni::watch(pg, &args.patroni);
     pg.tasks.spawn(service::keep_lease(pg.clone()));
     pg.tasks.spawn(service::watch_catalog(pg.clone()));
     pg.tasks.spawn(service::publish_tables(pg.clone()));
@@ -123,8 +125,6 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs, span: &Span, predec
         (predecessor.come((**pg).clone(), control.clone()), freshet_replication::follow(config, sink, control.clone()));
     let follower = tokio::spawn(begins.then(|()| follows).instrument(span.clone()));
     pg.tasks.spawn(service::watch_failover(pg.clone()));
-    service::watch_servers(pg);
-    patroni::watch(pg, &args.patroni);
     pg.tasks.spawn(ring((**pg).clone(), control.clone()));
     Following { control, follower }
 }

@@ -161,6 +161,7 @@ pub(super) async fn hand_on(
 
 /// Opens a service connection to the first host that satisfies the request, and waits for the first ReadyForQuery.
 pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Frames, LoggedIn), ConnectError> {
+    upstream.released().await;
     let wanted = upstream.conninfo().target_session_attrs;
     let mut last = None;
     // The second round of `prefer-standby` accepts any host.
@@ -171,10 +172,12 @@ pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Fram
     for wanted in rounds {
         for host in upstream.candidates() {
             match login_in_time(upstream, host, purpose, *wanted).await {
-                Ok(done) => {
+                // It may have been left out meanwhile.
+                Ok(done) if upstream.candidates().contains(&host) => {
                     upstream.choose(host);
                     return Ok(done);
                 }
+                Ok(_) => last = None,
                 Err(error) if is_final(&error) => return Err(error),
                 Err(error @ ConnectError::NotWanted(_)) => {
                     upstream.reject(host);

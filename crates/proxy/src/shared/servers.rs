@@ -8,6 +8,7 @@
 //! without it is the wrong one, also before any other has been seen.
 
 mod gtids;
+mod leader;
 mod reading;
 mod route;
 mod settled;
@@ -25,10 +26,12 @@ use tokio::sync::Notify;
 
 use crate::pool::{LagMax, PoolSettings, ReplicaLimits};
 use crate::shared::ServerIdentity;
+use crate::shared::servers::leader::{ByKey, Key};
 use crate::shared::servers::reading::Reading;
 use crate::shared::servers::settled::Settled;
 
 pub(crate) use gtids::{Executed, Gtids};
+pub use leader::Leader;
 pub use reading::ReadFigures;
 pub(crate) use reading::{Trouble, Who};
 pub(crate) use route::{Route, route};
@@ -104,21 +107,15 @@ impl Found {
     }
 }
 
-/// Who holds the leader's key of Patroni.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leader {
-    /// The server at this place in the connection string.
-    At(usize),
-    /// Nobody: it has run out.
-    Nobody,
-}
-
 /// Why a server must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     OtherSystem,
-    /// A primary that does not hold the leader's key.
-    WithoutKey(Leader),
+    /// A primary that does not hold the leader's key of Patroni, which the server at this place holds.
+    WithoutKey(usize),
+    NobodysKey,
+    /// A primary that no member of Patroni names.
+    NotNamed,
     /// A primary of an older timeline than this one.
     OldTimeline(u32),
     SecondPrimary,
@@ -133,10 +130,11 @@ impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherSystem => f.write_str("it is another database system: its system identifier differs"),
-            Self::WithoutKey(Leader::At(at)) => {
+            Self::WithoutKey(at) => {
                 write!(f, "it is a primary, and server {} of the upstream is Patroni's leader", at + 1)
             }
-            Self::WithoutKey(Leader::Nobody) => f.write_str("it is a primary, and Patroni has no leader now"),
+            Self::NobodysKey => f.write_str("it is a primary, and Patroni has no leader now"),
+            Self::NotNamed => f.write_str("it is a primary, and no member of Patroni names it as the leader"),
             Self::OldTimeline(newest) => {
                 write!(f, "it is an old primary: another server was promoted to timeline {newest}")
             }
@@ -163,6 +161,8 @@ struct Watched {
     trouble: Option<String>,
     left_out: Option<LeftOut>,
     since: Instant,
+    /// When it was first found as a primary.
+    promoted: Option<Instant>,
     /// Among those that may answer a read.
     weight: u32,
     reading: Reading,
@@ -192,26 +192,20 @@ struct Inside {
     system_id: Option<String>,
     /// The newest timeline of a primary of this system.
     newest: u32,
-    /// None: Patroni is not asked, or does not say.
-    leader: Option<Leader>,
+    key: Key,
     /// MySQL and MariaDB: the stream's server.
     source: Option<gtids::Source>,
 }
 
 impl Inside {
-    /// The leader's last answer.
-    fn leader_found(&self) -> Option<&Found> {
-        let Some(Leader::At(at)) = self.leader else { return None };
-        self.list.get(at)?.found.as_deref()
-    }
-
     /// Leaves servers out, or no longer; returns the changes.
     fn apply(&mut self, verdicts: Vec<Option<LeftOut>>) -> Vec<Change> {
         let mut changes = Vec::new();
         for (at, (server, left_out)) in self.list.iter_mut().zip(verdicts).enumerate() {
             if server.left_out != left_out {
+                let was_left_out = server.left_out.is_some();
                 (server.left_out, server.since) = (left_out, Instant::now());
-                changes.push(Change { at, address: server.address.clone(), left_out });
+                changes.push(Change { at, address: server.address.clone(), left_out, was_left_out });
             }
         }
         changes
@@ -231,6 +225,8 @@ pub struct Servers {
     settled: Mutex<Settled>,
     /// Notified when more may have settled.
     settlements: Notify,
+    /// Notified when Patroni's members must be asked at once.
+    leader_wanted: Notify,
 }
 
 /// A server that is left out from now on, or no longer.
@@ -240,6 +236,8 @@ pub(crate) struct Change {
     pub(crate) at: usize,
     pub(crate) address: String,
     pub(crate) left_out: Option<LeftOut>,
+    /// Before, for another reason.
+    pub(crate) was_left_out: bool,
 }
 
 impl Servers {
@@ -251,9 +249,9 @@ impl Servers {
     pub(crate) fn begin(&self, addresses: impl Iterator<Item = String>, limits: &ReplicaLimits) {
         let since = Instant::now();
         let watch = |address: String| {
-            let (found, trouble, left_out, reading, past) = Default::default();
+            let (found, trouble, left_out, promoted, reading, past) = Default::default();
             let weight = limits.weight_of(&address);
-            Watched { address, found, trouble, left_out, since, weight, reading, past }
+            Watched { address, found, trouble, left_out, since, promoted, weight, reading, past }
         };
         self.inside().list = addresses.map(watch).collect();
     }
@@ -267,6 +265,9 @@ impl Servers {
         let goes_on = match answer {
             Ok(found) => {
                 let goes_on = server.found.as_ref().is_some_and(|before| found.goes_on_as(before));
+                if found.role == Role::Primary && role != Some(Role::Primary) {
+                    server.promoted = Some(Instant::now());
+                }
                 (server.found, server.trouble) = (Some(Arc::new(found)), None);
                 server.reading.answered(asked_at);
                 goes_on
@@ -288,9 +289,18 @@ impl Servers {
         is_new
     }
 
-    /// What Patroni's members say now. Returns whether that is new.
-    pub(crate) fn note_leader(&self, leader: Option<Leader>) -> bool {
-        std::mem::replace(&mut self.inside().leader, leader) != leader
+    /// Whether all servers have been asked.
+    pub(crate) fn have_answered(&self) -> bool {
+        self.inside().list.iter().all(|server| server.found.is_some() || server.trouble.is_some())
+    }
+
+    /// Whether the server of this stream is left out.
+    pub(crate) fn has_left_out(&self, stream: &ServerIdentity) -> bool {
+        let inside = self.inside();
+        let is_of = |server: &&Watched| server.found.as_ref().is_some_and(|found| found.is_of(stream));
+        // It may have several addresses.
+        let mut of_stream = inside.list.iter().filter(is_of).peekable();
+        of_stream.peek().is_some() && of_stream.all(|server| server.left_out.is_some())
     }
 
     /// Decides which servers are left out, and returns the changes. `stream`: the server of the change stream; `in_use`: the index of the server that
@@ -310,7 +320,12 @@ impl Servers {
             .filter_map(|server| server.found.as_ref())
             .filter(|found| found.role == Role::Primary && found.system_id == *system_id);
         inside.newest = primaries.filter_map(|found| found.timeline).fold(inside.newest, u32::max);
-        let verdicts: Vec<_> = (0..inside.list.len()).map(|at| verdict(inside, system_id, at, in_use)).collect();
+        let system_id = system_id.clone();
+        inside.keep_leader(&system_id);
+        if inside.lacks_word() {
+            self.leader_wanted.notify_one();
+        }
+        let verdicts: Vec<_> = (0..inside.list.len()).map(|at| verdict(inside, &system_id, at, in_use)).collect();
         inside.apply(verdicts)
     }
 
@@ -358,15 +373,10 @@ fn verdict(inside: &Inside, system_id: &str, at: usize, in_use: usize) -> Option
     if found.role == Role::Standby {
         return None;
     }
-    match inside.leader {
-        // The same server under another address has the key, too.
-        Some(Leader::At(leader))
-            if leader == at || inside.leader_found().is_some_and(|other| other.is_run_of(found)) =>
-        {
-            return None;
-        }
-        Some(leader) => return Some(LeftOut::WithoutKey(leader)),
-        None => {}
+    match inside.by_key(at, server, found) {
+        ByKey::Right => return None,
+        ByKey::Wrong(why) => return Some(why),
+        ByKey::Nothing => {}
     }
     if found.timeline.is_some_and(|timeline| timeline < inside.newest) {
         return Some(LeftOut::OldTimeline(inside.newest));

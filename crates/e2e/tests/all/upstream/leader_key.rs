@@ -46,6 +46,11 @@ impl Member {
         Ok(Self { address, says })
     }
 
+    /// From now on it does not answer.
+    fn is_silent(&self) {
+        *self.says.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// From now on it names this leader, or says that there is none.
     fn says(&self, leader: Option<&Server>) {
         let (role, port) = leader.map_or(("replica", 1), |leader| ("leader", leader.port()));
@@ -106,16 +111,27 @@ fn two_primaries_of_one_timeline(version: Version) -> Result<()> {
 
 /// It comes back before another server was promoted, and nobody holds the key: nothing is written there.
 fn an_old_primary_that_comes_back(version: Version) -> Result<()> {
-    let ((database, standby), home, member) = (replicated(version)?, Home::new()?, Member::start()?);
+    let ((database, standby), home) = (replicated(version)?, Home::new()?);
+    let (member, late) = (Member::start()?, Member::start()?);
+    let both = [member.address, late.address];
     let old = &*database.server;
     member.says(Some(old));
+    late.says(Some(old));
     let upstream = format!("{}&connect_timeout=2", both_hosts(&database, &standby, "primary"));
-    let Some(freshet) = start(&upstream, &[member.address], &database, &home)? else { return Ok(()) };
-    let mut client = serves(&freshet, &database)?;
+    let Some(freshet) = start(&upstream, &both, &database, &home)? else { return Ok(()) };
+    serves(&freshet, &database)?;
+    // The session that has just written may still have its connection, and would end with it.
+    let mut client = RawClient::login(freshet.address, database.login())?;
     old.stop(StopMode::Fast)?;
+    // What is sent before Freshet has seen the end of a connection is refused.
+    eventually(PATIENCE, || {
+        ensure!(freshet.log().contains("primary, down"), "{}", freshet.log());
+        Ok(())
+    })?;
     client.send(&query("insert into film values (500, 'waits')"))?;
     until_sessions_wait(&freshet)?;
     member.says(None);
+    late.says(None);
     eventually(PATIENCE, || {
         ensure!(freshet.log().contains("Patroni has no leader now"), "{}", freshet.log());
         Ok(())
@@ -124,6 +140,22 @@ fn an_old_primary_that_comes_back(version: Version) -> Result<()> {
     // Sessions ask for a connection several times a second.
     time_passes("the session does not write there", Duration::from_secs(3));
     let written = "select count(*) from film where id = 500";
+    expect_value(&mut database.connect()?, written, "0")?;
+    // One member reads the new leader's key later than the other; then none answers for some seconds.
+    member.says(Some(&standby));
+    eventually(PATIENCE, || {
+        ensure!(freshet.log().contains("do not agree on the leader"), "{}", freshet.log());
+        Ok(())
+    })?;
+    time_passes("the session does not write there", Duration::from_secs(2));
+    late.says(Some(&standby));
+    eventually(PATIENCE, || {
+        ensure!(freshet.log().contains(&format!("leader is 127.0.0.1:{}", standby.port())), "{}", freshet.log());
+        Ok(())
+    })?;
+    member.is_silent();
+    late.is_silent();
+    time_passes("the session does not write there", Duration::from_secs(3));
     expect_value(&mut database.connect()?, written, "0")?;
     member.says(Some(&standby));
     ensure!(standby.psql("select pg_promote()")? == "t", "not promoted");
@@ -147,7 +179,7 @@ fn members_that_do_not_answer(version: Version) -> Result<()> {
     answers.says(Some(&standby));
     shows(&freshet, &database, &database.server, &[(STATE, "left out")])?;
     // It does not answer any more.
-    *answers.says.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    answers.is_silent();
     shows(&freshet, &database, &database.server, &[(STATE, "up")])?;
     leads_to(&freshet, &database, &database.server)?;
     RawClient::login(freshet.address, database.login())?.run("update film set title = 'again' where id = 1")

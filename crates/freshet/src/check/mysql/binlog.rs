@@ -135,7 +135,12 @@ async fn completeness(database: &mut Database, report: &mut Report) -> Result<()
         let text = "the server applies changes of another one without logging them (log_slave_updates is OFF): nothing is \
                     cached";
         let option = if database.server.is_mariadb { "log-slave-updates = ON" } else { "log-replica-updates = ON" };
-        report.problem(text, vec![in_option_file(&[option]), THEN_RESTART.into()]);
+        let mut remedy = vec![in_option_file(&[option]), THEN_RESTART.into()];
+        if database.server.is_mariadb {
+            remedy.push("-- or, if it was a replica and is none any more, so that Freshet is shown that:".into());
+            remedy.push(format!("RESET SLAVE ALL; GRANT REPLICA MONITOR ON *.* TO {};", database.account));
+        }
+        report.problem(text, remedy);
     } else if filters.is_empty() && !rows.is_empty() {
         report.ok("the binlog tells of all databases");
     }

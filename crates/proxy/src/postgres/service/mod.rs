@@ -25,5 +25,5 @@ pub use pools::tend_pools;
 pub use publication::updates_fail;
 pub use publishing::{publish_tables, stream_must_restart};
 pub use refresh::refresh_entries;
-pub use servers::{note_leader, watch_servers};
+pub use servers::{choose_from, note_leader, watch_servers};
 pub use users::look_up_users;

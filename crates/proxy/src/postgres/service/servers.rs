@@ -10,7 +10,7 @@ use std::time::Duration;
 use freshet_net::postgres::Client;
 use freshet_types::Lsn;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::postgres::Pg;
 use crate::postgres::question::{CONFIGURATION, POSTMASTER_START, SYSTEM_ID};
@@ -105,33 +105,59 @@ async fn rest(began: Instant, pause: Duration, wanted: &Notify, is_up: bool) -> 
     is_due
 }
 
-/// Patroni's members say this; None: none of them, or not all the same.
-pub fn note_leader(pg: &Pg, leader: Option<Leader>) {
-    if pg.servers.note_leader(leader) {
-        match leader {
-            Some(Leader::At(at)) => tracing::info!("Patroni's leader is {}", pg.servers.address(at)),
-            Some(Leader::Nobody) => tracing::warn!("Patroni has no leader"),
-            None => tracing::warn!("Patroni's members do not say who the leader is: the servers' roles decide alone"),
+/// Patroni's members say this, in answer to a question that was sent at `asked`; None: they do not say.
+pub fn note_leader(pg: &Pg, leader: Option<Leader>, asked: std::time::Instant) {
+    let (is_new, servers) = (pg.servers.note_leader(leader.clone(), asked), &pg.servers);
+    match leader.filter(|_| is_new) {
+        Some(Leader::At(at)) => tracing::info!("Patroni's leader is {}", servers.address(at)),
+        Some(Leader::Nobody) => tracing::warn!("Patroni has no leader"),
+        Some(Leader::OneOf(named)) => {
+            let named: Vec<_> = named.into_iter().map(|at| servers.address(at)).collect();
+            tracing::info!("Patroni's members do not agree on the leader, which changes: {}", named.join(", "));
         }
-        leave_out(pg);
+        None => {}
     }
+    leave_out(pg);
 }
 
-/// Takes wrong servers out of the choice.
+/// Ends the wait of the first service logins for Patroni's members, as soon as all servers have answered, or then.
+pub async fn choose_from(pg: &Pg, then: Instant) {
+    let answered = async {
+        loop {
+            let next = pg.servers.next_answer();
+            if pg.servers.have_answered() {
+                return;
+            }
+            next.await;
+        }
+    };
+    let _ = timeout_at(then, answered).await;
+    leave_out(pg);
+    pg.own.upstream.release();
+}
+
+/// Takes wrong servers out of the choice, and ends the change stream of one.
 fn leave_out(pg: &Pg) {
     let upstream = &pg.own.upstream;
     if !upstream.conninfo().target_session_attrs.is_for_primaries() {
         return; // the operator takes any server, or wants a standby
     }
-    for change in pg.servers.decide(pg.identity().as_deref(), upstream.host_in_use()) {
+    let stream = pg.identity();
+    for change in pg.servers.decide(stream.as_deref(), upstream.host_in_use()) {
         upstream.leave_out(change.at, change.left_out.is_some());
         if let Some(why) = change.left_out {
-            // Those that lead there must not be used again.
-            pg.pooling.reconnect(None);
+            if !change.was_left_out && upstream.was_in_use(change.at) {
+                // Those that lead there must not be used again.
+                pg.pooling.reconnect(None);
+            }
             tracing::warn!("the server {} is left out: {why}", change.address);
         } else {
             tracing::info!("the server {} is no longer left out", change.address);
         }
+    }
+    // What the cache holds is true to that server only.
+    if stream.is_some_and(|stream| pg.servers.has_left_out(&stream)) {
+        pg.restart_stream.notify_one();
     }
 }
 

@@ -65,30 +65,93 @@ fn a_primary_without_the_leaders_key_is_left_out() {
     let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
     servers.note(0, Ok(run("1")), 1);
     servers.note(1, Ok(run("2")), 1);
-    assert!(servers.note_leader(Some(Leader::At(1))) && !servers.note_leader(Some(Leader::At(1))));
+    let note = |leader| servers.note_leader(leader, Instant::now());
+    assert!(note(Some(Leader::At(1))) && !note(Some(Leader::At(1))));
     let without = |leader| Some(LeftOut::WithoutKey(leader));
-    assert_eq!(left_out(servers.decide(None, 0)), [(0, without(Leader::At(1)))], "before any stream");
-    // The key has run out; it is the other's; nobody says.
-    servers.note_leader(Some(Leader::Nobody));
-    let nobody = without(Leader::Nobody);
-    assert_eq!(left_out(servers.decide(None, 0)), [(0, nobody), (1, nobody)], "before any stream");
-    assert_eq!(servers.decide(Some(&stream), 0), []);
-    servers.note_leader(Some(Leader::At(0)));
-    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None), (1, without(Leader::At(0)))]);
-    servers.note_leader(None);
+    assert_eq!(left_out(servers.decide(None, 0)), [(0, without(1))], "before any stream");
+    // It is the other's; nobody says.
+    note(Some(Leader::At(0)));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None), (1, without(0))]);
+    note(None);
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, Some(LeftOut::SecondPrimary))]);
     // An old primary is the right one if it has the key, and a standby may have it before it is promoted.
     servers.note(1, Ok(found("7", Role::Primary, 2)), 1);
-    servers.note_leader(Some(Leader::At(0)));
-    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, without(Leader::At(0)))]);
+    note(Some(Leader::At(0)));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, without(0))]);
     servers.note(1, Ok(Found { role: Role::Standby, ..run("2") }), 1);
-    servers.note_leader(Some(Leader::At(1)));
+    note(Some(Leader::At(1)));
     let changes = left_out(servers.decide(Some(&stream), 0));
-    assert_eq!(changes, [(0, without(Leader::At(1))), (1, None)]);
+    assert_eq!(changes, [(0, without(1)), (1, None)]);
     // Two addresses of one server.
     servers.note(2, Ok(run("1")), 1);
-    servers.note_leader(Some(Leader::At(2)));
+    note(Some(Leader::At(2)));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
+}
+
+#[test]
+fn without_a_key_only_the_last_leader_goes_on() {
+    let (servers, stream) = (three(), stream());
+    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
+    let note = |leader| servers.note_leader(leader, Instant::now());
+    servers.note(0, Ok(run("1")), 1);
+    note(Some(Leader::Nobody));
+    let nobodys = Some(LeftOut::NobodysKey);
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, nobodys)], "it may never have had it");
+    note(Some(Leader::At(0)));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
+    // failsafe_mode: it goes on. Another primary is the wrong one.
+    servers.note(1, Ok(run("2")), 1);
+    note(Some(Leader::Nobody));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, nobodys)]);
+    assert!(!servers.has_left_out(&stream));
+    // It is down, and back; down, and restarted.
+    for (answer, changes) in [
+        (Err("gone".into()), vec![(0, nobodys)]),
+        (Ok(run("1")), vec![(0, None)]),
+        (Err("gone".into()), vec![(0, nobodys)]),
+        (Ok(run("3")), vec![]),
+    ] {
+        servers.note(0, answer, 1);
+        assert_eq!(left_out(servers.decide(Some(&stream), 0)), changes);
+    }
+}
+
+#[test]
+fn where_members_contradict_each_other_only_those_that_they_name_are_used() {
+    let (servers, stream) = (three(), stream());
+    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
+    let note = |leader| servers.note_leader(leader, Instant::now());
+    servers.note(0, Ok(run("1")), 1);
+    servers.note(1, Ok(Found { role: Role::Standby, ..run("2") }), 1);
+    note(Some(Leader::At(0)));
+    assert_eq!(servers.decide(Some(&stream), 0), []);
+    note(Some(Leader::OneOf(vec![0, 1])));
+    assert_eq!(servers.decide(Some(&stream), 0), []);
+    note(Some(Leader::OneOf(vec![1])));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, Some(LeftOut::NotNamed))]);
+    assert!(servers.has_left_out(&stream));
+}
+
+#[tokio::test]
+async fn a_new_primary_is_used_before_patroni_is_asked_again() {
+    let (servers, stream) = (three(), stream());
+    servers.note(0, Ok(found("7", Role::Primary, 1)), 1);
+    servers.note(1, Ok(found("7", Role::Standby, 1)), 1);
+    let asked = Instant::now();
+    servers.note_asking(asked);
+    servers.note_leader(Some(Leader::At(0)), asked);
+    assert_eq!(servers.decide(Some(&stream), 0), []);
+    servers.note(1, Ok(found("7", Role::Primary, 2)), 1);
+    assert_eq!(servers.decide(Some(&stream), 0), []);
+    servers.wants_leader().await;
+    // It still does not have the key.
+    let asked = Instant::now();
+    servers.note_asking(asked);
+    assert_eq!(servers.decide(Some(&stream), 0), [], "until there is an answer");
+    servers.note_leader(Some(Leader::At(0)), asked);
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, Some(LeftOut::WithoutKey(0)))]);
+    servers.note_leader(Some(Leader::At(1)), asked);
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, Some(LeftOut::WithoutKey(1))), (1, None)]);
 }
 
 #[test]

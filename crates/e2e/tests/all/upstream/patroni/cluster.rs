@@ -118,17 +118,35 @@ pub(super) struct Cluster {
     owner: Owner,
     folder: PathBuf,
     _etcd: Running,
+    /// Of etcd; removed after it has ended.
+    _state: Folder,
+}
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays lies in a temporary directory.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Cluster {
     /// Starts so many members, and waits until one of them is a synchronous standby. None: etcd or Patroni are not installed.
     pub(super) fn start(version: Version, count: usize) -> Result<Option<Self>> {
         let (Some(etcd), Some(programs)) = (find_program("etcd"), programs()) else { return Ok(None) };
-        let (owner, folder) = (Owner::detect()?, new_folder()?);
+        // A port may have been taken meanwhile.
+        let first = Self::start_once(version, count, &etcd, &programs);
+        first.or_else(|_| Self::start_once(version, count, &etcd, &programs)).map(Some)
+    }
+
+    fn start_once(version: Version, count: usize, etcd: &Path, programs: &Path) -> Result<Self> {
+        let (owner, folder, state) = (Owner::detect()?, new_folder(std::env::temp_dir())?, Folder(etcd_folder()?));
         owner.take(&folder)?;
+        owner.take(&state.0)?;
         let (client, peer) = (free_address()?, free_address()?);
-        let mut command = owner.command(&etcd);
-        command.arg("--data-dir").arg(folder.join("etcd")).args(["--name", "one", "--log-level", "warn"]);
+        let mut command = owner.command(etcd);
+        command.arg("--data-dir").arg(state.0.join("etcd")).args(["--name", "one", "--log-level", "warn"]);
         command
             .arg(format!("--listen-client-urls=http://{client}"))
             .arg(format!("--advertise-client-urls=http://{client}"));
@@ -141,7 +159,8 @@ impl Cluster {
             ensure!(get(client, "/health")?.0 == 200, "no etcd");
             Ok(())
         })?;
-        let mut cluster = Self { members: Vec::new(), programs, owner, folder, _etcd: etcd };
+        let programs = programs.to_owned();
+        let mut cluster = Self { members: Vec::new(), programs, owner, folder, _etcd: etcd, _state: state };
         let installation = version.installation()?;
         for number in 1..=count {
             let member = cluster.member(number, client, &installation)?;
@@ -152,7 +171,7 @@ impl Cluster {
             }
         }
         cluster.wait_healthy()?;
-        Ok(Some(cluster))
+        Ok(cluster)
     }
 
     fn member(&self, number: usize, etcd: SocketAddr, installation: &Installation) -> Result<Member> {
@@ -277,10 +296,15 @@ fn programs() -> Option<PathBuf> {
     folders.iter().find(is_installed).map(|folder| folder.join("bin"))
 }
 
-fn new_folder() -> Result<PathBuf> {
+/// In memory where that can be: etcd waits for the disk at each write, and a leader loses the key if that takes long.
+fn etcd_folder() -> Result<PathBuf> {
+    new_folder(PathBuf::from("/dev/shm")).or_else(|_| new_folder(std::env::temp_dir()))
+}
+
+fn new_folder(parent: PathBuf) -> Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("freshet-patroni-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let folder = fs::canonicalize(std::env::temp_dir())?.join(name);
+    let folder = fs::canonicalize(parent)?.join(name);
     fs::create_dir(&folder)?;
     Ok(folder)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::cluster::LOGIN;
-use crate::support::{Message, RawClient, pace};
+use crate::support::{Message, PATIENCE, RawClient, eventually, pace};
 
 const WRITERS: usize = 3;
 const READERS: usize = 4;
@@ -115,6 +115,12 @@ impl Load {
 
     /// Ends the clients, and compares what they know with what the database holds.
     pub(super) fn finish(mut self, primary: SocketAddr) -> Result<()> {
+        eventually(PATIENCE, || {
+            let count = |written: &Written| written.rows.lock().unwrap_or_else(PoisonError::into_inner).len();
+            let least = self.shared.writers.iter().map(count).min().unwrap_or_default();
+            ensure!(least > 100, "only {least} rows of a writer");
+            Ok(())
+        })?;
         self.shared.ends.store(true, Ordering::SeqCst);
         for thread in std::mem::take(&mut self.threads) {
             match thread.join() {
@@ -140,7 +146,6 @@ impl Load {
             }
             ensure!(found.values().all(|count| *count == 1), "done twice: {found:?}");
             let known = written.rows.lock().unwrap_or_else(PoisonError::into_inner);
-            ensure!(known.len() > 100, "only {} rows of writer {writer}", known.len());
             let lost: Vec<_> = known.iter().filter(|n| !found.contains_key(n)).collect();
             ensure!(lost.is_empty(), "acknowledged and lost: {lost:?} of writer {writer}");
         }
