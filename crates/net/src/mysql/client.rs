@@ -40,6 +40,9 @@ enum State {
     Dead,
 }
 
+/// Time for the answer of a host that has not answered lately.
+const SILENT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A connection of Freshet's own.
 pub struct Client {
     upstream: Upstream,
@@ -56,11 +59,21 @@ impl Client {
     /// Connects and logs in to the host in use, as soon as there is one, within the connect time-out.
     pub async fn connect(upstream: &Upstream) -> Result<Self, ConnectError> {
         loop {
-            let host = upstream.wait_for_primary().await?;
+            let host = Self::wait_for_primary(upstream).await?;
             if let Some(client) = upstream.hosts().while_chosen(host, Self::connect_to(upstream, host)).await {
                 return client;
             }
         }
+    }
+
+    /// Returns once the host to use is known, or with an error after the connect time-out. While there has been no change stream, looks for it.
+    pub async fn wait_for_primary(upstream: &Upstream) -> Result<usize, ConnectError> {
+        if upstream.hosts().are_free()
+            && let Ok(Ok(client)) = timeout(upstream.connect_timeout(), Self::connect_to_primary(upstream)).await
+        {
+            client.close().await;
+        }
+        upstream.wait_for_primary().await
     }
 
     /// Connects and logs in to the primary, within the connect time-out for each host; it is the host in use from now on. One in use stays so until
@@ -79,7 +92,10 @@ impl Client {
         }
         let (mut last, mut spare) = (None, None);
         for host in upstream.hosts().candidates() {
-            match Self::ask_at(upstream, host).await {
+            // One that was silent a moment ago must not hold up the others.
+            let limit = if upstream.hosts().is_silent(host) { SILENT_TIMEOUT } else { Duration::MAX };
+            let asked = timeout(limit, Self::ask_at(upstream, host)).await;
+            match asked.unwrap_or(Err(ConnectError::Timeout(limit))) {
                 // It may be a replica that lacks read_only.
                 Ok(Some((client, true))) => spare = spare.or(Some(client)),
                 Ok(Some((client, false))) if upstream.choose(host) => return Ok(client),
@@ -94,6 +110,11 @@ impl Client {
             Some(client) if upstream.choose(client.host) => Ok(client),
             _ => Err(last.unwrap_or(ConnectError::NoPrimary)),
         }
+    }
+
+    /// The place of the host that it leads to.
+    pub fn host(&self) -> usize {
+        self.host
     }
 
     /// Connects and logs in to this host, whatever it is, within the connect time-out.

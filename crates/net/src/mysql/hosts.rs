@@ -1,7 +1,7 @@
 //! The hosts of an upstream, and which of them is in use.
 //!
 //! With several hosts, the change stream chooses: the first that is the primary. All other connections go to the same host, since the changes that keep
-//! the cache true come from it. The choice stays until the host is found not to be the primary: no other one can be chosen before. So while the stream
+//! the cache true come from it. (Before it begins, as while an earlier process still ends, anybody chooses: nothing is cached.) The choice stays until the host is found not to be the primary: no other one can be chosen before. So while the stream
 //! runs, nobody is led to another server than the stream's. A host that does not answer is tried behind the others for a while, and one that the watch
 //! has found to be the wrong one is left out.
 
@@ -36,6 +36,8 @@ pub(super) struct Hosts {
     chosen: AtomicUsize,
     /// Told of each change.
     changes: watch::Sender<()>,
+    /// A change stream has begun to look for the primary: only it chooses from then on.
+    has_stream: AtomicBool,
     trouble: Mutex<Trouble>,
 }
 
@@ -54,7 +56,8 @@ impl Hosts {
         let list: Vec<Host> = addresses.into_iter().map(host).collect();
         // A single host is used whatever it is.
         let chosen = AtomicUsize::new(if list.len() == 1 { 0 } else { NONE });
-        Self { list, chosen, changes: watch::Sender::default(), trouble: Mutex::default() }
+        let has_stream = AtomicBool::default();
+        Self { list, chosen, changes: watch::Sender::default(), has_stream, trouble: Mutex::default() }
     }
 
     fn trouble(&self) -> MutexGuard<'_, Trouble> {
@@ -67,6 +70,21 @@ impl Hosts {
 
     pub(super) fn chosen(&self) -> Option<usize> {
         Some(self.chosen.load(SeqCst)).filter(|at| *at != NONE)
+    }
+
+    /// A change stream begins.
+    pub(super) fn begin_stream(&self) {
+        self.has_stream.store(true, SeqCst);
+    }
+
+    /// Whether anybody may choose: there has been no change stream, so nothing is cached, and no host is chosen.
+    pub(super) fn are_free(&self) -> bool {
+        self.chosen().is_none() && !self.has_stream.load(SeqCst)
+    }
+
+    /// Whether it has not answered lately.
+    pub(super) fn is_silent(&self, at: usize) -> bool {
+        self.trouble().silent.iter().any(|(other, since)| *other == at && since.elapsed() < REST)
     }
 
     /// `trouble` is held.
@@ -178,6 +196,15 @@ mod tests {
 
     fn hosts(count: usize) -> Hosts {
         Hosts::new((0..count).map(|at| Address::Tcp { host: format!("db{at}"), port: 3306 }).collect())
+    }
+
+    #[test]
+    fn anybody_chooses_before_a_stream_begins() {
+        let (one, two) = (hosts(1), hosts(2));
+        assert!(!one.are_free() && two.are_free());
+        assert!(two.choose(1) && !two.are_free());
+        two.begin_stream();
+        assert!(two.reject(1) && !two.are_free());
     }
 
     #[test]

@@ -201,6 +201,16 @@ impl Upstream {
         self.hosts.wait(self.connect_timeout).await.ok_or(ConnectError::NoPrimary)
     }
 
+    /// A change stream begins: only it chooses the host from now on.
+    pub fn begin_stream(&self) {
+        self.hosts.begin_stream();
+    }
+
+    /// Does this work with the host in use; None: another one is in use meanwhile, or none.
+    pub async fn while_chosen<T>(&self, at: usize, work: impl Future<Output = T>) -> Option<T> {
+        self.hosts.while_chosen(at, work).await
+    }
+
     pub(super) fn hosts(&self) -> &Hosts {
         &self.hosts
     }

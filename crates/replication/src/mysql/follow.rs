@@ -49,13 +49,17 @@ impl Family for MySql {
     }
 
     async fn start(&self, connection: &mut Connection, told: &(dyn Fn(&str) + Sync)) -> Result<Progress, Fault> {
-        let progress = setup::start(&mut connection.opened, &self.config, told).await?;
+        let host = connection.opened.client.host();
+        let start = setup::start(&mut connection.opened, &self.config, told);
+        let progress = setup::at_host(&self.config, host, start).await?;
         self.resume(connection, &progress).await?;
         Ok(progress)
     }
 
     async fn resume(&self, connection: &mut Connection, progress: &Progress) -> Result<(), Fault> {
-        connection.first = setup::follow_from(&mut connection.opened, &self.config, progress).await?;
+        let host = connection.opened.client.host();
+        let first = setup::follow_from(&mut connection.opened, &self.config, progress);
+        connection.first = setup::at_host(&self.config, host, first).await?;
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use freshet_net::mysql::{Client, Error, Rows, ServerVersion, identity, quote_account};
+use freshet_net::mysql::{Client, ConnectError, Error, Rows, ServerVersion, identity, quote_account};
 use freshet_types::{GtidSet, Lsn};
 use freshet_wire::mysql::binlog::{dump, dump_gtid};
 use tokio::time::timeout;
@@ -44,7 +44,22 @@ pub(super) struct Opened {
 /// Connects, and checks the requirements of a stream. Of several hosts, this chooses the one in use: there is no stream now, so no session is served from
 /// the cache.
 pub(super) async fn open(config: &FollowerConfig) -> Result<Opened, Fault> {
-    let mut client = Client::connect_to_primary(&config.upstream).await?;
+    config.upstream.begin_stream();
+    let client = Client::connect_to_primary(&config.upstream).await?;
+    at_host(config, client.host(), check(client, config)).await
+}
+
+/// Does this work with the host in use; an error as soon as that is another one, or none.
+pub(super) async fn at_host<T>(
+    config: &FollowerConfig,
+    host: usize,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let done = config.upstream.while_chosen(host, work).await;
+    done.unwrap_or_else(|| Err(ConnectError::NoPrimary.into()))
+}
+
+async fn check(mut client: Client, config: &FollowerConfig) -> Result<Opened, Fault> {
     let server = client.server().clone();
     let oldest = if server.is_mariadb { (10, 6) } else { (8, 0) };
     if !server.is_at_least(oldest.0, oldest.1, 0) {

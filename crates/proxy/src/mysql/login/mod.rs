@@ -305,7 +305,7 @@ async fn open_once_possible(client: &mut Peer, shared: &Arc<MySql>) -> Result<Op
 
 /// Opens a connection to the host in use, after it is known whether it will be encrypted.
 async fn open_settled(upstream: &Upstream) -> Result<Opened, ConnectError> {
-    upstream.wait_for_primary().await?;
+    Client::wait_for_primary(upstream).await?;
     if !upstream.tls_is_settled() {
         // The first connection determines it; other errors of it show below.
         let _ = Client::connect(upstream).await;

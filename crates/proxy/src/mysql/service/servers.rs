@@ -112,6 +112,7 @@ fn follow_primary(mysql: &MySql, at: usize, found: &Found) {
 fn give_up(mysql: &MySql, at: usize) {
     let is_lost = mysql.identity().is_none() && mysql.servers.is_down_for_long(at);
     if is_lost && mysql.own.upstream.reject(at) {
+        mysql.own.upstream.note_silent(at);
         mysql.pools.reconnect(None);
         tracing::warn!("the server {} does not answer: waiting for another primary", mysql.servers.address(at));
     }

@@ -77,7 +77,13 @@ impl Session {
             lease.renew();
             let opening = Box::pin(pooling.account.log_in_again(pooling.database.as_deref(), &shared, most));
             let refusal = match beside_client(&mut self.client, &link, opening).await? {
-                Ok((peer, thread)) => return Ok(ServerConnection::new(peer, thread)),
+                Ok((peer, thread)) => {
+                    let connection = ServerConnection::new(peer, thread);
+                    if connection.is_in_use(&shared) {
+                        return Ok(connection);
+                    }
+                    continue; // the primary has changed during the login
+                }
                 Err(refusal) => refusal,
             };
             if refusal.is_absence() {

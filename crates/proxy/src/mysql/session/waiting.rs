@@ -66,12 +66,17 @@ impl Session {
         is_skipped
     }
 
-    /// Whether the session's writes go to another server than the stream's, as in a transaction behind a failover: no log end of the stream's server
-    /// shows them. Nobody who can hit sees them at all; a fence is set all the same.
+    /// Of several hosts: whether the session's writes go to another server than the stream's, as in a transaction behind a failover. No log end of the
+    /// stream's server shows them, and nobody who can hit sees them. If the session does not know its server, there is a fence.
     fn fences_elsewhere(&mut self) -> bool {
-        let is_other = matches!(self.server.settings.compare_server(&self.shared), Some(Err(Reason::OtherServer)));
+        if !self.shared.own.upstream.has_several_hosts() {
+            return false;
+        }
+        if matches!(self.server.settings.compare_server(&self.shared), Some(Err(Reason::OtherServer))) {
+            return true;
+        }
         let connection = self.server.connection.as_ref();
-        let is_elsewhere = is_other || connection.is_some_and(|connection| !connection.is_in_use(&self.shared));
+        let is_elsewhere = connection.is_some_and(|connection| !connection.is_in_use(&self.shared));
         if is_elsewhere {
             self.shared.cache.fence_since(self.now());
             self.shared.waits.fences.fetch_add(1, Relaxed);

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Hosts, IS_STREAM_SERVER, POSITION, READ, REASON, ROLE, STATE};
 use crate::mysql::support::{Kind, RawClient, on_both, packets};
+use crate::operating::upgrades::{Successor, old_ends_well};
 use crate::pooling::until_sessions_wait;
 use crate::support::{Freshet, PATIENCE, eventually, pace};
 
@@ -15,7 +16,8 @@ on_both!(
     a_silent_primary,
     a_restart_beside_a_second_primary,
     a_killed_primary,
-    two_that_can_be_written
+    two_that_can_be_written,
+    an_upgrade,
 );
 
 const WRITERS: usize = 4;
@@ -265,4 +267,27 @@ fn two_that_can_be_written(kind: Kind) -> Result<()> {
     hosts.database.server.stop()?;
     ensure!(client.value("SELECT @@GLOBAL.port")? == hosts.replica.port().to_string(), "not at the other");
     hosts.hits_again(&freshet, &["after"])
+}
+
+/// A new process serves its clients while a session of the old one goes on, so before it has a change stream.
+fn an_upgrade(kind: Kind) -> Result<()> {
+    let hosts = Hosts::start(kind)?;
+    let servers = [hosts.replica_address(), hosts.primary_address()];
+    let mut freshet = hosts.freshet_over(&servers.each_ref().map(String::as_str), &["--upgrade-grace", "1h"])?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let mut old = hosts.connect(&freshet)?;
+    old.run("BEGIN")?;
+    old.run("INSERT INTO log (n) VALUES (1)")?;
+    let successor = Successor::of(&freshet, freshet.pid().context("no process")?)?;
+    for n in 2..5 {
+        hosts.connect(&freshet)?.run(&format!("INSERT INTO log (n) VALUES ({n})"))?;
+    }
+    ensure!(freshet.ended()?.is_none(), "the old process has ended before");
+    old.run("COMMIT")?;
+    drop(old);
+    old_ends_well(&mut freshet)?;
+    ensure!(hosts.connect(&freshet)?.value("SELECT COUNT(*) FROM log")? == "4");
+    successor.end()
 }
