@@ -107,11 +107,13 @@ async fn ask_again(pg: Arc<Pg>, members: Vec<MemberUrl>) {
     let hosts: Vec<_> = pg.own.upstream.conninfo().hosts.iter().map(|host| host.address.to_string()).collect();
     let began = Instant::now();
     let (mut heard, mut told, mut is_first) = (None, None, true);
+    let mut answering = vec![true; members.len()];
     loop {
         let asked = Instant::now();
         pg.servers.note_asking(asked.into_std());
-        let word = round(&pg, &members, &hosts, asked).await;
-        if word != Some(Word::Silence) {
+        let word = round(&pg, &members, (&hosts, &mut answering), asked).await;
+        let is_whole = word.is_some();
+        if word.as_ref().is_some_and(|word| *word != Word::Silence) {
             heard = Some(asked);
         }
         // A round that did not end says nothing.
@@ -127,9 +129,11 @@ async fn ask_again(pg: Arc<Pg>, members: Vec<MemberUrl>) {
         if std::mem::take(&mut is_first) {
             service::choose_from(&pg, began + PATIENCE).await;
         }
-        tokio::select! {
-            () = sleep_until(asked + EVERY) => {}
-            () = pg.servers.wants_leader() => {}
+        if is_whole {
+            tokio::select! {
+                () = sleep_until(asked + EVERY) => {}
+                () = pg.servers.wants_leader() => {}
+            }
         }
     }
 }
@@ -154,18 +158,32 @@ fn tell(word: &Word) {
     }
 }
 
-/// Asks all members at once, and notes who is the leader with each answer. None: they must be asked again before all have answered.
-async fn round(pg: &Arc<Pg>, members: &[MemberUrl], hosts: &[String], asked: Instant) -> Option<Word> {
-    let mut pending: FuturesUnordered<_> = members.iter().map(ask).collect();
-    let mut answers = Vec::new();
+/// Asks all members at once, and notes who is the leader: as soon as those have answered that did so the last time (`answering`), and once all others
+/// have, or are late. Fewer must not decide: one of them may be behind. None: they must be asked again before all have answered.
+async fn round(
+    pg: &Arc<Pg>,
+    members: &[MemberUrl],
+    (hosts, answering): (&[String], &mut Vec<bool>),
+    asked: Instant,
+) -> Option<Word> {
+    let ask_one = async |(at, member)| (at, ask(member).await);
+    let mut pending: FuturesUnordered<_> = members.iter().enumerate().map(ask_one).collect();
+    let (mut answers, mut done) = (Vec::new(), vec![None; members.len()]);
     loop {
         let answer = tokio::select! {
             answer = pending.next() => answer,
             () = pg.servers.wants_leader() => return None,
         };
-        let Some(answer) = answer else { return Some(word(&answers, hosts)) };
+        let Some((at, answer)) = answer else {
+            *answering = done.into_iter().map(|answered| answered == Some(true)).collect();
+            return Some(word(&answers, hosts));
+        };
+        if let Some(done) = done.get_mut(at) {
+            *done = Some(answer.is_some());
+        }
         answers.extend(answer);
-        if let Word::Is(leader) = word(&answers, hosts) {
+        let are_there = answering.iter().zip(&done).all(|(answers, done)| !answers || done.is_some());
+        if let (true, Word::Is(leader)) = (are_there, word(&answers, hosts)) {
             service::note_leader(pg, Some(leader), asked.into_std());
         }
     }
@@ -213,6 +231,7 @@ fn word(answers: &[Said], hosts: &[String]) -> Word {
             Some(at) => named.push(at),
         }
     }
+    named.sort_unstable();
     Word::Is(match named[..] {
         [] => Leader::Nobody,
         [at] if !has_nobody => Leader::At(at),

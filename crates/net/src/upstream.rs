@@ -73,14 +73,19 @@ impl Upstream {
         self.conninfo.hosts.get(at)
     }
 
-    /// A service connection found this host fit.
-    pub(crate) fn choose(&self, at: usize) {
+    /// A service connection found this host fit. False: it was left out meanwhile.
+    pub(crate) fn choose(&self, at: usize) -> bool {
+        let left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        if left_out.contains(&at) {
+            return false;
+        }
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if !used.contains(&at) {
             used.push(at);
         }
         drop(used);
         self.chosen.send_replace(Some(at));
+        true
     }
 
     /// Whether this host is or was the chosen one.
@@ -121,7 +126,6 @@ impl Upstream {
         left_out.retain(|other| *other != at);
         if is_out {
             left_out.push(at);
-            drop(left_out);
             self.reject(at);
         }
     }

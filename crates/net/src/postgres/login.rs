@@ -173,10 +173,7 @@ pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Fram
         for host in upstream.candidates() {
             match login_in_time(upstream, host, purpose, *wanted).await {
                 // It may have been left out meanwhile.
-                Ok(done) if upstream.candidates().contains(&host) => {
-                    upstream.choose(host);
-                    return Ok(done);
-                }
+                Ok(done) if upstream.choose(host) => return Ok(done),
                 Ok(_) => last = None,
                 Err(error) if is_final(&error) => return Err(error),
                 Err(error @ ConnectError::NotWanted(_)) => {

@@ -225,6 +225,7 @@ pub struct Servers {
     settled: Mutex<Settled>,
     /// Notified when more may have settled.
     settlements: Notify,
+    deciding: Mutex<()>,
     /// Notified when Patroni's members must be asked at once.
     leader_wanted: Notify,
 }
@@ -303,6 +304,11 @@ impl Servers {
         of_stream.peek().is_some() && of_stream.all(|server| server.left_out.is_some())
     }
 
+    /// To be held from a decision until it is applied: the last decision is applied last.
+    pub(crate) fn deciding(&self) -> MutexGuard<'_, ()> {
+        self.deciding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Decides which servers are left out, and returns the changes. `stream`: the server of the change stream; `in_use`: the index of the server that
     /// sessions use.
     pub(crate) fn decide(&self, stream: Option<&ServerIdentity>, in_use: usize) -> Vec<Change> {
@@ -313,7 +319,11 @@ impl Servers {
         if inside.system_id.is_none() {
             inside.system_id = inside.leader_found().map(|leader| leader.system_id.clone());
         }
-        let Some(system_id) = &inside.system_id else { return Vec::new() };
+        let Some(system_id) = &inside.system_id else {
+            // Before any stream the key decides alone, if it says anything.
+            let verdicts = (0..inside.list.len()).map(|at| inside.wrong_by_key(at)).collect();
+            return inside.apply(verdicts);
+        };
         let primaries = inside
             .list
             .iter()

@@ -13,7 +13,7 @@ use crate::support::{Freshet, PATIENCE, eventually};
 /// Waits until sessions wait for a server that takes connections.
 pub(crate) fn until_sessions_wait(freshet: &Freshet) -> Result<()> {
     eventually(PATIENCE, || {
-        ensure!(freshet.log().contains("sessions wait for up to"), "nobody waits");
+        ensure!(freshet.log().contains("sessions wait for up to"), "nobody waits; the log:\n{}", freshet.log());
         Ok(())
     })
 }

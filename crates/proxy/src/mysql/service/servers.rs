@@ -66,6 +66,7 @@ async fn watch(mysql: Arc<MySql>, at: usize) {
 
 /// Takes wrong servers out of the choice.
 fn leave_out(mysql: &MySql) {
+    let _one_at_a_time = mysql.servers.deciding();
     for change in mysql.servers.decide_by_gtids(mysql.identity().as_deref()) {
         let was_in_use = mysql.own.upstream.leave_out(change.at, change.left_out.is_some());
         if let Some(why) = change.left_out {

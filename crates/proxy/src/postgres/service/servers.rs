@@ -142,6 +142,7 @@ fn leave_out(pg: &Pg) {
     if !upstream.conninfo().target_session_attrs.is_for_primaries() {
         return; // the operator takes any server, or wants a standby
     }
+    let _one_at_a_time = pg.servers.deciding();
     let stream = pg.identity();
     for change in pg.servers.decide(stream.as_deref(), upstream.host_in_use()) {
         upstream.leave_out(change.at, change.left_out.is_some());

@@ -28,6 +28,8 @@ pub(super) struct Key {
     asking: Option<Instant>,
     /// The last leader that was a primary.
     last: Option<Arc<Found>>,
+    /// Nobody else has had the key since.
+    is_last: bool,
 }
 
 /// What the key says of a primary.
@@ -41,10 +43,13 @@ pub(super) enum ByKey {
 impl Servers {
     /// What Patroni's members say now, in answer to a question that was sent at `asked`. Returns whether that is new.
     pub(crate) fn note_leader(&self, leader: Option<Leader>, asked: Instant) -> bool {
-        let key = &mut self.inside().key;
-        key.asked = Some(asked);
-        let is_new = key.leader != leader;
-        key.leader = leader;
+        let inside = &mut *self.inside();
+        inside.key.asked = Some(asked);
+        let is_new = inside.key.leader != leader;
+        inside.key.leader = leader;
+        if matches!(inside.key.leader, Some(Leader::At(_))) {
+            inside.key.is_last = inside.leader_found().is_some_and(|leader| inside.was_leader(leader));
+        }
         is_new
     }
 
@@ -70,7 +75,7 @@ impl Inside {
     pub(super) fn keep_leader(&mut self, system_id: &str) {
         let leader = self.leader_found().filter(|leader| leader.role == Role::Primary && leader.system_id == system_id);
         if let Some(leader) = leader.cloned() {
-            self.key.last = Some(leader);
+            (self.key.last, self.key.is_last) = (Some(leader), true);
         }
     }
 
@@ -91,6 +96,16 @@ impl Inside {
         self.key.last.as_ref().is_some_and(|last| last.is_run_of(found))
     }
 
+    /// Whether the server is a primary that the key rules out.
+    pub(super) fn wrong_by_key(&self, at: usize) -> Option<LeftOut> {
+        let server = self.list.get(at)?;
+        let found = server.found.as_ref().filter(|found| found.role == Role::Primary)?;
+        match self.by_key(at, server, found) {
+            ByKey::Wrong(why) => Some(why),
+            ByKey::Right | ByKey::Nothing => None,
+        }
+    }
+
     /// Of a primary of the right system.
     pub(super) fn by_key(&self, at: usize, server: &Watched, found: &Found) -> ByKey {
         // The same server under another address has the key, too.
@@ -106,7 +121,9 @@ impl Inside {
             Some(Leader::At(leader)) => ByKey::Wrong(LeftOut::WithoutKey(*leader)),
             Some(Leader::OneOf(_)) => ByKey::Wrong(LeftOut::NotNamed),
             // With failsafe_mode a leader goes on that no longer reaches the key. One that is down may come back without it.
-            Some(Leader::Nobody) if server.trouble.is_none() && self.was_leader(found) => ByKey::Nothing,
+            Some(Leader::Nobody) if server.trouble.is_none() && self.key.is_last && self.was_leader(found) => {
+                ByKey::Nothing
+            }
             Some(Leader::Nobody) => ByKey::Wrong(LeftOut::NobodysKey),
         }
     }

@@ -180,3 +180,36 @@ fn a_standby_may_lag_as_far_as_the_operator_allows() {
     assert!(!standby("9").lags_beyond(&limits(None), None));
     assert!(!found("7", Role::Primary, 1).lags_beyond(&bytes, Some(Lsn(1000))));
 }
+
+#[test]
+fn before_any_stream_the_key_decides_alone() {
+    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
+    let decided = |leader: Leader| {
+        let servers = three();
+        servers.note(0, Ok(run("1")), 1);
+        servers.note_leader(Some(leader), Instant::now());
+        left_out(servers.decide(None, 0))
+    };
+    assert_eq!(decided(Leader::Nobody), [(0, Some(LeftOut::NobodysKey))]);
+    assert_eq!(decided(Leader::At(1)), [(0, Some(LeftOut::WithoutKey(1)))], "it has not answered yet");
+    assert_eq!(decided(Leader::OneOf(vec![1, 2])), [(0, Some(LeftOut::NotNamed))]);
+    assert_eq!(decided(Leader::OneOf(vec![0, 1])), []);
+    assert_eq!(decided(Leader::At(0)), []);
+}
+
+#[test]
+fn a_leader_that_lost_the_key_to_another_does_not_go_on() {
+    let (servers, stream) = (three(), stream());
+    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
+    let note = |leader| servers.note_leader(leader, Instant::now());
+    servers.note(0, Ok(run("1")), 1);
+    note(Some(Leader::At(0)));
+    assert_eq!(servers.decide(Some(&stream), 0), []);
+    // The other dies before anybody has seen it as a primary.
+    note(Some(Leader::At(1)));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, Some(LeftOut::WithoutKey(1)))]);
+    note(Some(Leader::Nobody));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, Some(LeftOut::NobodysKey))]);
+    note(Some(Leader::At(0)));
+    assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
+}
