@@ -159,7 +159,7 @@ fn tell(word: &Word) {
 }
 
 /// Asks all members at once, and notes who is the leader: as soon as those have answered that did so the last time (`answering`), and once all others
-/// have, or are late. Fewer must not decide: one of them may be behind. None: they must be asked again before all have answered.
+/// have, or are late. Fewer must not decide: one of them may be behind. After a round without an answer it is those of the last one that had some. None: they must be asked again before all have answered.
 async fn round(
     pg: &Arc<Pg>,
     members: &[MemberUrl],
@@ -175,7 +175,9 @@ async fn round(
             () = pg.servers.wants_leader() => return None,
         };
         let Some((at, answer)) = answer else {
-            *answering = done.into_iter().map(|answered| answered == Some(true)).collect();
+            if !answers.is_empty() {
+                *answering = done.into_iter().map(|answered| answered == Some(true)).collect();
+            }
             return Some(word(&answers, hosts));
         };
         if let Some(done) = done.get_mut(at) {

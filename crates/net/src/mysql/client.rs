@@ -6,7 +6,7 @@ use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{EOF_MARK, Eof, OK_MARK, Ok as OkPacket};
 use freshet_wire::mysql::{command, error, result};
 use freshet_wire::reader::{Malformed, Reader};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::error::{ConnectError, Error, ServerError};
 use super::login::{LoggedIn, login};
@@ -40,6 +40,8 @@ enum State {
     Dead,
 }
 
+/// Interval of looks for the primary before there is a change stream.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// Time for the answer of a host that has not answered lately.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -68,12 +70,42 @@ impl Client {
 
     /// Returns once the host to use is known, or with an error after the connect time-out. While there has been no change stream, looks for it.
     pub async fn wait_for_primary(upstream: &Upstream) -> Result<usize, ConnectError> {
-        if upstream.hosts().are_free()
-            && let Ok(Ok(client)) = timeout(upstream.connect_timeout(), Self::connect_to_primary(upstream)).await
-        {
-            client.close().await;
+        let (hosts, until) = (upstream.hosts(), Instant::now() + upstream.connect_timeout());
+        loop {
+            let is_free = hosts.are_free();
+            if is_free {
+                Self::choose_before_stream(upstream).await;
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if let Some(host) = hosts.wait(if is_free { rest.min(SEARCH_EVERY) } else { rest }).await {
+                return Ok(host);
+            }
+            if Instant::now() >= until {
+                return Err(ConnectError::NoPrimary);
+            }
         }
-        upstream.wait_for_primary().await
+    }
+
+    /// Nothing is cached yet. If several hosts can be written, the change stream must tell which is right.
+    async fn choose_before_stream(upstream: &Upstream) {
+        let hosts = upstream.hosts();
+        let mut last = hosts.last_search().lock().await;
+        if !hosts.are_free() || last.is_some_and(|last| last.elapsed() < SEARCH_EVERY) {
+            return;
+        }
+        let (mut primaries, mut spare) = (Vec::new(), Vec::new());
+        for host in hosts.candidates() {
+            if let Ok(Ok(Some((client, receives)))) = timeout(SILENT_TIMEOUT, Self::ask_at(upstream, host)).await {
+                client.close().await;
+                // It may be a replica that lacks read_only.
+                if receives { &mut spare } else { &mut primaries }.push(host);
+            }
+        }
+        *last = Some(Instant::now());
+        let found = if primaries.is_empty() { spare } else { primaries };
+        if let [only] = found[..] {
+            hosts.choose_before_stream(only);
+        }
     }
 
     /// Connects and logs in to the primary, within the connect time-out for each host; it is the host in use from now on. One in use stays so until
@@ -94,8 +126,11 @@ impl Client {
         for host in upstream.hosts().candidates() {
             // One that was silent a moment ago must not hold up the others.
             let limit = if upstream.hosts().is_silent(host) { SILENT_TIMEOUT } else { Duration::MAX };
-            let asked = timeout(limit, Self::ask_at(upstream, host)).await;
-            match asked.unwrap_or(Err(ConnectError::Timeout(limit))) {
+            let Ok(asked) = timeout(limit, Self::ask_at(upstream, host)).await else {
+                last = Some(ConnectError::Timeout(limit));
+                continue; // it has more time again behind its rest
+            };
+            match asked {
                 // It may be a replica that lacks read_only.
                 Ok(Some((client, true))) => spare = spare.or(Some(client)),
                 Ok(Some((client, false))) if upstream.choose(host) => return Ok(client),

@@ -36,8 +36,10 @@ pub(super) struct Hosts {
     chosen: AtomicUsize,
     /// Told of each change.
     changes: watch::Sender<()>,
-    /// A change stream has begun to look for the primary: only it chooses from then on.
+    /// A change stream has begun to look for the primary: only it chooses from then on. It changes under the lock of `trouble`.
     has_stream: AtomicBool,
+    /// When somebody looked for the primary before that; held meanwhile.
+    last_search: tokio::sync::Mutex<Option<tokio::time::Instant>>,
     trouble: Mutex<Trouble>,
 }
 
@@ -56,8 +58,14 @@ impl Hosts {
         let list: Vec<Host> = addresses.into_iter().map(host).collect();
         // A single host is used whatever it is.
         let chosen = AtomicUsize::new(if list.len() == 1 { 0 } else { NONE });
-        let has_stream = AtomicBool::default();
-        Self { list, chosen, changes: watch::Sender::default(), has_stream, trouble: Mutex::default() }
+        Self {
+            list,
+            chosen,
+            changes: watch::Sender::default(),
+            has_stream: AtomicBool::default(),
+            last_search: tokio::sync::Mutex::default(),
+            trouble: Mutex::default(),
+        }
     }
 
     fn trouble(&self) -> MutexGuard<'_, Trouble> {
@@ -74,12 +82,25 @@ impl Hosts {
 
     /// A change stream begins.
     pub(super) fn begin_stream(&self) {
+        let _trouble = self.trouble();
         self.has_stream.store(true, SeqCst);
     }
 
     /// Whether anybody may choose: there has been no change stream, so nothing is cached, and no host is chosen.
     pub(super) fn are_free(&self) -> bool {
         self.chosen().is_none() && !self.has_stream.load(SeqCst)
+    }
+
+    pub(super) fn last_search(&self) -> &tokio::sync::Mutex<Option<tokio::time::Instant>> {
+        &self.last_search
+    }
+
+    /// It is the primary, if anybody may still choose.
+    pub(super) fn choose_before_stream(&self, at: usize) {
+        let mut trouble = self.trouble();
+        if self.are_free() && !trouble.left_out.contains(&at) {
+            self.set(&mut trouble, Some(at));
+        }
     }
 
     /// Whether it has not answered lately.
@@ -202,9 +223,13 @@ mod tests {
     fn anybody_chooses_before_a_stream_begins() {
         let (one, two) = (hosts(1), hosts(2));
         assert!(!one.are_free() && two.are_free());
-        assert!(two.choose(1) && !two.are_free());
+        two.choose_before_stream(1);
+        two.choose_before_stream(0);
+        assert_eq!((two.chosen(), two.are_free()), (Some(1), false));
         two.begin_stream();
         assert!(two.reject(1) && !two.are_free());
+        two.choose_before_stream(1);
+        assert_eq!(two.chosen(), None);
     }
 
     #[test]

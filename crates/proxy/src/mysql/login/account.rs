@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_net::mysql::{open, open_at};
+use freshet_net::mysql::{Client, open, open_at};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::command;
 use freshet_wire::mysql::handshake::{ClientHello, HandshakeResponse};
@@ -72,6 +72,12 @@ impl Account {
         most: Option<Duration>,
     ) -> Result<(Peer, Thread), Refusal> {
         let limit = most.map_or(LOGIN_TIMEOUT, |most| most.min(LOGIN_TIMEOUT));
+        if host.is_none() && shared.own.upstream.chosen().is_none() {
+            let chosen = timeout(limit, Client::wait_for_primary(&shared.own.upstream)).await;
+            if !matches!(chosen, Ok(Ok(_))) {
+                return Err(Refusal::Absent("Freshet knows of no primary".to_owned()));
+            }
+        }
         let absent = |text: &str| Err(Refusal::Absent(text.to_owned()));
         match timeout(limit, self.log_in(host, database, shared)).await {
             // There is no client: the server has ended the connection.

@@ -8,7 +8,7 @@ use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::packet;
 use freshet_wire::mysql::response::Kind;
 
-use crate::mysql::login::Leg;
+use crate::mysql::login::{Leg, Refusal};
 use crate::mysql::session::connection::ServerConnection;
 use crate::mysql::session::counted::Counted;
 use crate::mysql::session::forward::To;
@@ -82,7 +82,7 @@ impl Session {
                     if connection.is_in_use(&shared) {
                         return Ok(connection);
                     }
-                    continue; // the primary has changed during the login
+                    Refusal::Absent("The primary has changed during the login".to_owned())
                 }
                 Err(refusal) => refusal,
             };

@@ -47,9 +47,15 @@ impl Servers {
         inside.key.asked = Some(asked);
         let is_new = inside.key.leader != leader;
         inside.key.leader = leader;
-        if matches!(inside.key.leader, Some(Leader::At(_))) {
-            inside.key.is_last = inside.leader_found().is_some_and(|leader| inside.was_leader(leader));
-        }
+        let is_last = |at: &usize| {
+            let named = inside.list.get(*at).and_then(|server| server.found.as_ref());
+            named.is_some_and(|named| inside.was_leader(named))
+        };
+        inside.key.is_last = match &inside.key.leader {
+            Some(Leader::At(at)) => is_last(at),
+            Some(Leader::OneOf(named)) => inside.key.is_last && named.iter().all(is_last),
+            Some(Leader::Nobody) | None => inside.key.is_last,
+        };
         is_new
     }
 

@@ -8,7 +8,7 @@ use super::{Hosts, IS_STREAM_SERVER, POSITION, READ, REASON, ROLE, STATE};
 use crate::mysql::support::{Kind, RawClient, on_both, packets};
 use crate::operating::upgrades::{Successor, old_ends_well};
 use crate::pooling::until_sessions_wait;
-use crate::support::{Freshet, PATIENCE, eventually, pace};
+use crate::support::{Freshet, PATIENCE, eventually, get, pace};
 
 on_both!(
     a_switch_over_under_writers,
@@ -284,7 +284,8 @@ fn an_upgrade(kind: Kind) -> Result<()> {
     for n in 2..5 {
         hosts.connect(&freshet)?.run(&format!("INSERT INTO log (n) VALUES ({n})"))?;
     }
-    ensure!(freshet.ended()?.is_none(), "the old process has ended before");
+    let cachez = get(freshet.http, "/cachez")?;
+    ensure!(cachez.1.contains("sessions of the process before this one go on"), "{cachez:?}");
     old.run("COMMIT")?;
     drop(old);
     old_ends_well(&mut freshet)?;
