@@ -74,8 +74,12 @@ impl Stage {
 
 /// It executes the read, and says for how long.
 fn is_reading(stage: &Stage, database: &str) -> Result<Value> {
-    let session = stage.one(database, "active")?;
-    ensure!(session["query"].as_str().is_some_and(|query| query.contains("count(*) from film")), "{session}");
+    // It is active from the first byte of the statement on, before that is known.
+    let session = eventually(PATIENCE, || {
+        let session = stage.one(database, "active")?;
+        ensure!(session["query"].as_str().is_some_and(|query| query.contains("count(*) from film")), "{session}");
+        Ok(session)
+    })?;
     ensure!(session["digest"].as_str().is_some_and(|digest| digest.len() == 16), "{session}");
     let lasts = |session: &Value| session["running_seconds"].as_f64().context("it does not run");
     let before = lasts(&session)?;
@@ -134,8 +138,11 @@ fn they_are_listed() -> Result<()> {
     // The extended protocol: the statement that passes is named, too.
     holder.run("begin; lock table film in access exclusive mode")?;
     waiter.send(&[frames::unnamed("update film set title = 'x' where id = $1", &["1"]), frames::sync()].concat())?;
-    let session = stage.one("shop", "active")?;
-    ensure!(session["query"].as_str().is_some_and(|query| query.contains("update film set")), "{session}");
+    eventually(PATIENCE, || {
+        let session = stage.one("shop", "active")?;
+        ensure!(session["query"].as_str().is_some_and(|query| query.contains("update film set")), "{session}");
+        Ok(())
+    })?;
     holder.run("rollback")?;
     waiter.until(b'Z')?;
     drop(waiter);

@@ -336,7 +336,6 @@ fn prepared_statements_belong_to_settings(version: Version) -> Result<()> {
 fn a_statement_of_earlier_settings_keeps_the_connection(version: Version) -> Result<()> {
     let pair = shared_by_one(version, SCHEMA, 2)?;
     let (mut direct, mut client, mut other) = (pair.database.connect()?, pair.connect()?, pair.connect()?);
-    let mine = client.value(PID)?;
     let mut both = |bytes: &[u8], ready: usize, what: &str| -> Result<()> {
         ensure_same(&direct.exchange(bytes, ready)?, &client.exchange(bytes, ready)?)
             .with_context(|| what.to_owned())?;
@@ -349,6 +348,7 @@ fn a_statement_of_earlier_settings_keeps_the_connection(version: Version) -> Res
     both(&run("s"), 1, "as before")?;
     both(&prepare("later", DATES), 1, "prepared later")?;
     both(&[run("later"), run("s")].concat(), 2, "both")?;
+    let mine = client.value(PID)?;
     other.run("begin")?;
     ensure!(other.value(PID)? != mine, "another session has the connection");
     other.run("commit")?;
