@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(of(&both, &["10.0.0.2:6432", "10.0.0.2:6433"]), unknown, "one of two there");
         let hosts = ["10.0.0.1:5432", "10.0.0.2:5432"];
         let other = read(&CLUSTER.replace("sync_standby", "leader")).unwrap();
-        assert_eq!(of(&[said.clone(), other], &hosts), Word::Is(Leader::OneOf(vec![1, 0])));
+        assert_eq!(of(&[said.clone(), other], &hosts), Word::Is(Leader::OneOf(vec![0, 1])));
         assert_eq!(of(&[Said::Nobody, said.clone()], &hosts), Word::Is(Leader::OneOf(vec![1])));
         assert_eq!(of(&[Said::Nobody], &hosts), Word::Is(Leader::Nobody));
         assert_eq!((of(&[], &hosts), of(&[said, Said::Nothing], &hosts)), (Word::Silence, Word::Silence));
