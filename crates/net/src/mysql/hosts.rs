@@ -51,6 +51,12 @@ struct Trouble {
     silent: Vec<(usize, Instant)>,
 }
 
+impl Trouble {
+    fn is_silent(&self, at: usize) -> bool {
+        self.silent.iter().any(|(other, since)| *other == at && since.elapsed() < REST)
+    }
+}
+
 impl Hosts {
     pub(super) fn new(addresses: Vec<Address>) -> Self {
         let host =
@@ -105,7 +111,7 @@ impl Hosts {
 
     /// Whether it has not answered lately.
     pub(super) fn is_silent(&self, at: usize) -> bool {
-        self.trouble().silent.iter().any(|(other, since)| *other == at && since.elapsed() < REST)
+        self.trouble().is_silent(at)
     }
 
     /// `trouble` is held.
@@ -194,9 +200,8 @@ impl Hosts {
     /// Those that are not left out, in the order in which to try them.
     pub(super) fn candidates(&self) -> Vec<usize> {
         let (chosen, trouble) = (self.chosen(), self.trouble());
-        let is_silent = |at| trouble.silent.iter().any(|(other, since)| *other == at && since.elapsed() < REST);
         let mut list: Vec<usize> = (0..self.list.len()).filter(|at| !trouble.left_out.contains(at)).collect();
-        list.sort_by_key(|at| (is_silent(*at), chosen != Some(*at)));
+        list.sort_by_key(|at| (trouble.is_silent(*at), chosen != Some(*at)));
         list
     }
 }

@@ -38,7 +38,7 @@ pub struct Opened {
 /// time-out. If another host is chosen meanwhile, starts again there. An ERR packet in place of the handshake is [`ConnectError::Refused`].
 pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
     loop {
-        let host = upstream.wait_for_primary().await?;
+        let host = upstream.wait_for_choice().await?;
         if let Some(opened) = upstream.hosts().while_chosen(host, open_at(upstream, host)).await {
             return opened;
         }

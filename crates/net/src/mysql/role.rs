@@ -14,8 +14,8 @@ const RECEIVES: usize = 10;
 const APPLIES: usize = 11;
 const SECONDS_BEHIND: usize = 32;
 
-/// The question for the rows that [`source`] understands.
-pub(super) fn source_question(server: &ServerVersion) -> &'static str {
+/// The question for the rows that [`source`] understands, one for each server from which this one receives.
+pub fn source_question(server: &ServerVersion) -> &'static str {
     if !server.is_mariadb && server.is_at_least(8, 0, 22) { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" }
 }
 

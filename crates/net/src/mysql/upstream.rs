@@ -197,7 +197,7 @@ impl Upstream {
     }
 
     /// Returns once the host to use is known, or with an error after the connect time-out.
-    pub async fn wait_for_primary(&self) -> Result<usize, ConnectError> {
+    pub(super) async fn wait_for_choice(&self) -> Result<usize, ConnectError> {
         self.hosts.wait(self.connect_timeout).await.ok_or(ConnectError::NoPrimary)
     }
 

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use freshet_net::mysql::{Client, ConnectError, Error, Rows, ServerVersion, identity, quote_account};
+use freshet_net::mysql::{Client, ConnectError, Error, Rows, ServerVersion, identity, quote_account, role};
 use freshet_types::{GtidSet, Lsn};
 use freshet_wire::mysql::binlog::{dump, dump_gtid};
 use tokio::time::timeout;
@@ -120,8 +120,7 @@ async fn receives(client: &mut Client, server: &ServerVersion) -> Result<bool, F
             Err(error) => Err(error.into()),
         };
     }
-    let sql = if server.is_at_least(8, 0, 22) { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" };
-    Ok(!client.query_timeout(sql, QUERY_TIMEOUT).await?.is_empty())
+    Ok(!client.query_timeout(role::source_question(server), QUERY_TIMEOUT).await?.is_empty())
 }
 
 /// Whether a MariaDB server receives changes now, or has ever received some: one that has lost its primary, or waits for START SLAVE, does not count

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_net::mysql::{Client, open, open_at};
+use freshet_net::mysql::open_at;
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::command;
 use freshet_wire::mysql::handshake::{ClientHello, HandshakeResponse};
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::mysql::MySql;
 use crate::mysql::kills::{Kill, Thread};
-use crate::mysql::login::{LOGIN_TIMEOUT, Leg, Refusal, SERVER_SHUTDOWN, not_offered, own};
+use crate::mysql::login::{LOGIN_TIMEOUT, Leg, Refusal, SERVER_SHUTDOWN, not_offered, open_settled, own};
 use crate::peer::Peer;
 use crate::pool::PoolKey;
 
@@ -72,12 +72,6 @@ impl Account {
         most: Option<Duration>,
     ) -> Result<(Peer, Thread), Refusal> {
         let limit = most.map_or(LOGIN_TIMEOUT, |most| most.min(LOGIN_TIMEOUT));
-        if host.is_none() && shared.own.upstream.chosen().is_none() {
-            let chosen = timeout(limit, Client::wait_for_primary(&shared.own.upstream)).await;
-            if !matches!(chosen, Ok(Ok(_))) {
-                return Err(Refusal::Absent("Freshet knows of no primary".to_owned()));
-            }
-        }
         let absent = |text: &str| Err(Refusal::Absent(text.to_owned()));
         match timeout(limit, self.log_in(host, database, shared)).await {
             // There is no client: the server has ended the connection.
@@ -114,7 +108,7 @@ impl Account {
         let upstream = &shared.own.upstream;
         let opened = match host {
             Some(host) => open_at(upstream, host).await,
-            None => open(upstream).await,
+            None => open_settled(upstream).await,
         };
         let opened = opened.map_err(|error| Refusal::of_upstream(&error, shared))?;
         let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;

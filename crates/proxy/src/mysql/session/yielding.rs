@@ -4,8 +4,8 @@
 //! may be idle for hours behind an UPDATE. So its session keeps the connection for a moment, and then as long as nobody waits for one. Who asks for
 //! diagnostics that were given up gets an error. They are given up as well when another server has become the primary: a session whose writes fail on the
 //! old one would otherwise keep its connection there.
-//! The same look ends the pin of a statement that has run stored code, if the catalogue has shown meanwhile
-//! that it has left nothing.
+//!
+//! The same look ends the pin of a statement that has run stored code, if the catalogue has shown meanwhile that it has left nothing.
 
 use std::pin::Pin as Pinned;
 use std::task::Context;

@@ -13,6 +13,16 @@ fn found(system_id: &str, role: Role, timeline: u32) -> Found {
     Found { system_id, postmaster_start, role, timeline, position, lag_seconds, configuration, gtids }
 }
 
+/// A primary that began at this time.
+fn run(start: &str) -> Found {
+    Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) }
+}
+
+/// Patroni's members say this now.
+fn note(servers: &Servers, leader: Option<Leader>) -> bool {
+    servers.note_leader(leader, Instant::now())
+}
+
 fn three() -> Servers {
     let servers = Servers::default();
     servers.begin(["a", "b", "c"].map(str::to_owned).into_iter(), &ReplicaLimits::default());
@@ -62,46 +72,42 @@ fn of_two_primaries_with_one_timeline_the_one_in_use_stays() {
 #[test]
 fn a_primary_without_the_leaders_key_is_left_out() {
     let (servers, stream) = (three(), stream());
-    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
     servers.note(0, Ok(run("1")), 1);
     servers.note(1, Ok(run("2")), 1);
-    let note = |leader| servers.note_leader(leader, Instant::now());
-    assert!(note(Some(Leader::At(1))) && !note(Some(Leader::At(1))));
+    assert!(note(&servers, Some(Leader::At(1))) && !note(&servers, Some(Leader::At(1))));
     let without = |leader| Some(LeftOut::WithoutKey(leader));
     assert_eq!(left_out(servers.decide(None, 0)), [(0, without(1))], "before any stream");
     // It is the other's; nobody says.
-    note(Some(Leader::At(0)));
+    note(&servers, Some(Leader::At(0)));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None), (1, without(0))]);
-    note(None);
+    note(&servers, None);
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, Some(LeftOut::SecondPrimary))]);
     // An old primary is the right one if it has the key, and a standby may have it before it is promoted.
     servers.note(1, Ok(found("7", Role::Primary, 2)), 1);
-    note(Some(Leader::At(0)));
+    note(&servers, Some(Leader::At(0)));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, without(0))]);
     servers.note(1, Ok(Found { role: Role::Standby, ..run("2") }), 1);
-    note(Some(Leader::At(1)));
+    note(&servers, Some(Leader::At(1)));
     let changes = left_out(servers.decide(Some(&stream), 0));
     assert_eq!(changes, [(0, without(1)), (1, None)]);
     // Two addresses of one server.
     servers.note(2, Ok(run("1")), 1);
-    note(Some(Leader::At(2)));
+    note(&servers, Some(Leader::At(2)));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
 }
 
 #[test]
 fn without_a_key_only_the_last_leader_goes_on() {
     let (servers, stream) = (three(), stream());
-    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
-    let note = |leader| servers.note_leader(leader, Instant::now());
     servers.note(0, Ok(run("1")), 1);
-    note(Some(Leader::Nobody));
+    note(&servers, Some(Leader::Nobody));
     let nobodys = Some(LeftOut::NobodysKey);
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, nobodys)], "it may never have had it");
-    note(Some(Leader::At(0)));
+    note(&servers, Some(Leader::At(0)));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
     // failsafe_mode: it goes on. Another primary is the wrong one.
     servers.note(1, Ok(run("2")), 1);
-    note(Some(Leader::Nobody));
+    note(&servers, Some(Leader::Nobody));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(1, nobodys)]);
     assert!(!servers.has_left_out(&stream));
     // It is down, and back; down, and restarted.
@@ -119,15 +125,13 @@ fn without_a_key_only_the_last_leader_goes_on() {
 #[test]
 fn where_members_contradict_each_other_only_those_that_they_name_are_used() {
     let (servers, stream) = (three(), stream());
-    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
-    let note = |leader| servers.note_leader(leader, Instant::now());
     servers.note(0, Ok(run("1")), 1);
     servers.note(1, Ok(Found { role: Role::Standby, ..run("2") }), 1);
-    note(Some(Leader::At(0)));
+    note(&servers, Some(Leader::At(0)));
     assert_eq!(servers.decide(Some(&stream), 0), []);
-    note(Some(Leader::OneOf(vec![0, 1])));
+    note(&servers, Some(Leader::OneOf(vec![0, 1])));
     assert_eq!(servers.decide(Some(&stream), 0), []);
-    note(Some(Leader::OneOf(vec![1])));
+    note(&servers, Some(Leader::OneOf(vec![1])));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, Some(LeftOut::NotNamed))]);
     assert!(servers.has_left_out(&stream));
 }
@@ -183,11 +187,10 @@ fn a_standby_may_lag_as_far_as_the_operator_allows() {
 
 #[test]
 fn before_any_stream_the_key_decides_alone() {
-    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
     let decided = |leader: Leader| {
         let servers = three();
         servers.note(0, Ok(run("1")), 1);
-        servers.note_leader(Some(leader), Instant::now());
+        note(&servers, Some(leader));
         left_out(servers.decide(None, 0))
     };
     assert_eq!(decided(Leader::Nobody), [(0, Some(LeftOut::NobodysKey))]);
@@ -200,16 +203,14 @@ fn before_any_stream_the_key_decides_alone() {
 #[test]
 fn a_leader_that_lost_the_key_to_another_does_not_go_on() {
     let (servers, stream) = (three(), stream());
-    let run = |start: &str| Found { postmaster_start: start.into(), ..found("7", Role::Primary, 1) };
-    let note = |leader| servers.note_leader(leader, Instant::now());
     servers.note(0, Ok(run("1")), 1);
-    note(Some(Leader::At(0)));
+    note(&servers, Some(Leader::At(0)));
     assert_eq!(servers.decide(Some(&stream), 0), []);
     // The other dies before anybody has seen it as a primary.
-    note(Some(Leader::At(1)));
+    note(&servers, Some(Leader::At(1)));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, Some(LeftOut::WithoutKey(1)))]);
-    note(Some(Leader::Nobody));
+    note(&servers, Some(Leader::Nobody));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, Some(LeftOut::NobodysKey))]);
-    note(Some(Leader::At(0)));
+    note(&servers, Some(Leader::At(0)));
     assert_eq!(left_out(servers.decide(Some(&stream), 0)), [(0, None)]);
 }

@@ -57,11 +57,7 @@ fn write(
 
 /// The primary becomes read-only and lives on, the replica is promoted.
 fn a_switch_over_under_writers(kind: Kind) -> Result<()> {
-    let hosts = Hosts::start(kind)?;
-    let freshet = hosts.freshet()?;
-    if !freshet.is_there() {
-        return Ok(());
-    }
+    let Some((hosts, freshet)) = Hosts::with_freshet(kind)? else { return Ok(()) };
     hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
     hosts.hits_again(&freshet, &["before"])?;
     let (end, done) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -111,11 +107,7 @@ fn a_switch_over_under_writers(kind: Kind) -> Result<()> {
 
 /// A session that has hit at the old primary sees each write that was acknowledged at the new one.
 fn nothing_stale_behind_a_switch_over(kind: Kind) -> Result<()> {
-    let hosts = Hosts::start(kind)?;
-    let freshet = hosts.freshet()?;
-    if !freshet.is_there() {
-        return Ok(());
-    }
+    let Some((hosts, freshet)) = Hosts::with_freshet(kind)? else { return Ok(()) };
     hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
     let (mut writer, mut reader, mut pinned) =
         (hosts.connect(&freshet)?, hosts.connect(&freshet)?, hosts.connect(&freshet)?);
@@ -146,11 +138,7 @@ fn nothing_stale_behind_a_switch_over(kind: Kind) -> Result<()> {
 
 /// The primary stops to answer, but its connections stay open. Sessions that have begun to connect there go to the new one.
 fn a_silent_primary(kind: Kind) -> Result<()> {
-    let hosts = Hosts::start(kind)?;
-    let freshet = hosts.freshet()?;
-    if !freshet.is_there() {
-        return Ok(());
-    }
+    let Some((hosts, freshet)) = Hosts::with_freshet(kind)? else { return Ok(()) };
     hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
     hosts.hits_again(&freshet, &["before"])?;
     hosts.catch_up()?;
@@ -173,11 +161,7 @@ fn a_silent_primary(kind: Kind) -> Result<()> {
 
 /// A second server can be written; a short absence of the primary does not make it the one in use.
 fn a_restart_beside_a_second_primary(kind: Kind) -> Result<()> {
-    let hosts = Hosts::start(kind)?;
-    let freshet = hosts.freshet()?;
-    if !freshet.is_there() {
-        return Ok(());
-    }
+    let Some((hosts, freshet)) = Hosts::with_freshet(kind)? else { return Ok(()) };
     hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
     hosts.promote()?;
     hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "primary"), (STATE, "left out")])?;
@@ -195,11 +179,7 @@ fn a_restart_beside_a_second_primary(kind: Kind) -> Result<()> {
 
 /// All that is sent while there is no primary is done once, at the new one. The old one comes back, and can be written.
 fn a_killed_primary(kind: Kind) -> Result<()> {
-    let hosts = Hosts::start(kind)?;
-    let freshet = hosts.freshet()?;
-    if !freshet.is_there() {
-        return Ok(());
-    }
+    let Some((hosts, freshet)) = Hosts::with_freshet(kind)? else { return Ok(()) };
     let before = hosts.shows(&freshet, &hosts.primary_address(), &[(IS_STREAM_SERVER, "yes")])?[POSITION].clone();
     let mut clients = (0..5).map(|_| hosts.connect(&freshet)).collect::<Result<Vec<_>>>()?;
     for (n, client) in clients.iter_mut().enumerate() {
@@ -251,11 +231,7 @@ fn a_killed_primary(kind: Kind) -> Result<()> {
 
 /// The replica can be written, too. It replaces the primary only when that ends.
 fn two_that_can_be_written(kind: Kind) -> Result<()> {
-    let hosts = Hosts::start(kind)?;
-    let freshet = hosts.freshet()?;
-    if !freshet.is_there() {
-        return Ok(());
-    }
+    let Some((hosts, freshet)) = Hosts::with_freshet(kind)? else { return Ok(()) };
     hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "replica")])?;
     hosts.promote()?;
     let row = hosts.shows(&freshet, &hosts.replica_address(), &[(ROLE, "primary"), (STATE, "left out")])?;

@@ -120,6 +120,13 @@ impl Hosts {
         self.replica.address().to_string()
     }
 
+    /// They, and a Freshet over them; None: there is no Freshet to test.
+    fn with_freshet(kind: Kind) -> Result<Option<(Self, Freshet)>> {
+        let hosts = Self::start(kind)?;
+        let freshet = hosts.freshet()?;
+        Ok(freshet.is_there().then_some((hosts, freshet)))
+    }
+
     /// A Freshet over the primary and the replica, whose sessions share connections.
     fn freshet(&self) -> Result<Freshet> {
         self.freshet_over(&[&self.primary_address(), &self.replica_address()], &["--failover-timeout", "2m"])
