@@ -60,8 +60,8 @@ impl Session {
                 return Ok(None);
             }
             let command = self.command_at_hand();
-            if command.is_none() {
-                self.give_up_diagnostics().await?;
+            if command.is_none() && self.take_due() {
+                Box::pin(self.give_up_diagnostics()).await?;
             }
             let waits = self.is_paused() && !command.is_some_and(|command| self.is_for_freshet(command));
             self.server.link.set_parked(self.is_paused());

@@ -55,12 +55,14 @@ impl Resting {
 }
 
 impl Session {
-    /// Gives up the diagnostics of the last statement, if it is time to look and others wait for a connection, or this one leads to the wrong server.
+    /// Tells once that it is time to look.
+    pub(super) fn take_due(&mut self) -> bool {
+        self.server.pooling.as_mut().is_some_and(|pooling| std::mem::take(&mut pooling.resting.is_due))
+    }
+
+    /// Gives up the diagnostics of the last statement, if others wait for a connection, or this one leads to the wrong server.
     pub(super) async fn give_up_diagnostics(&mut self) -> Result<(), SessionError> {
         let Some(pooling) = &mut self.server.pooling else { return Ok(()) };
-        if !std::mem::take(&mut pooling.resting.is_due) {
-            return Ok(());
-        }
         let connection = self.server.connection.as_ref();
         let is_elsewhere = || connection.is_some_and(|connection| !connection.is_in_use(&self.shared));
         if !self.shared.pools.are_wanted() && !is_elsewhere() {
